@@ -1,0 +1,87 @@
+"""Which variable causes which, and how sure can we be? A posterior over causal graphs from a table.
+
+The public names stand in the order in which data goes through them: a table is checked; a model, a prior and
+an engine are chosen; `fit` gives a `Posterior`; `evaluate` compares it with a graph that is known. Each name
+is imported when it is first used, so that ``import vcuda`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vcuda.dags.base import DagPrior as DagPrior
+    from vcuda.dags.permutation import SinkhornDags as SinkhornDags
+    from vcuda.dags.permutation import TopKDags as TopKDags
+    from vcuda.dags.priority import PriorityDags as PriorityDags
+    from vcuda.data.dataset import Dataset as Dataset
+    from vcuda.data.dataset import as_dataset as as_dataset
+    from vcuda.data.library import read_graph as read_graph
+    from vcuda.data.library import write_graph as write_graph
+    from vcuda.data.simulate import Simulation as Simulation
+    from vcuda.data.simulate import paper_dataset as paper_dataset
+    from vcuda.data.simulate import simulate as simulate
+    from vcuda.errors import ConfigError as ConfigError
+    from vcuda.errors import ConvergenceWarning as ConvergenceWarning
+    from vcuda.errors import DataError as DataError
+    from vcuda.errors import KnowledgeError as KnowledgeError
+    from vcuda.errors import MissingExtraError as MissingExtraError
+    from vcuda.errors import RunError as RunError
+    from vcuda.errors import VcudaError as VcudaError
+    from vcuda.infer.fit import fit as fit
+    from vcuda.infer.progress import Progress as Progress
+    from vcuda.infer.variational import Variational as Variational
+    from vcuda.metrics import evaluate as evaluate
+    from vcuda.models.linear import Linear as Linear
+    from vcuda.models.mlp import MLP as MLP
+    from vcuda.posterior import GraphSamples as GraphSamples
+    from vcuda.posterior import Posterior as Posterior
+    from vcuda.posterior import Status as Status
+
+    __version__: str
+
+# In the order of the data path. The imports above tell type checkers and editors the same; a test compares.
+_HOMES = {
+    "vcuda.data.dataset": ("as_dataset", "Dataset"),
+    "vcuda.data.library": ("read_graph", "write_graph"),
+    "vcuda.data.simulate": ("simulate", "paper_dataset", "Simulation"),
+    "vcuda.dags.base": ("DagPrior",),
+    "vcuda.dags.priority": ("PriorityDags",),
+    "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
+    "vcuda.models.linear": ("Linear",),
+    "vcuda.models.mlp": ("MLP",),
+    "vcuda.infer.variational": ("Variational",),
+    "vcuda.infer.fit": ("fit",),
+    "vcuda.infer.progress": ("Progress",),
+    "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),
+    "vcuda.metrics": ("evaluate",),
+    "vcuda.errors": (
+        "VcudaError",
+        "DataError",
+        "KnowledgeError",
+        "ConfigError",
+        "RunError",
+        "MissingExtraError",
+        "ConvergenceWarning",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = list(_HOME_OF)
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let every misspelt name pass
+
+    def __getattr__(name):
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("vcuda")
+        elif name in _HOME_OF:
+            value = getattr(import_module(_HOME_OF[name]), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,32 @@
+"""What can go wrong, by who can mend it. The command line turns each of these into one sentence and exit code 2."""
+
+
+class VcudaError(Exception):
+    """Something the user can mend: the message says what was expected, what came, and what to do."""
+
+
+class DataError(VcudaError):
+    """The table cannot be used as it is; the message names the column and, where there is one, the row."""
+
+
+class KnowledgeError(VcudaError):
+    """What was said about the graph contradicts itself or names a column that is not there."""
+
+
+class ConfigError(VcudaError):
+    """An option has a value that cannot be, or two options exclude each other."""
+
+
+class RunError(VcudaError):
+    """A run folder cannot be read or written."""
+
+
+class MissingExtraError(VcudaError, ImportError):
+    """An optional package is needed for what was asked; the message gives the install line."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package}; install it with: pip install 'vcuda[{extra}]'")
+
+
+class ConvergenceWarning(UserWarning):
+    """The posterior is there, but its status says not to trust it yet."""
