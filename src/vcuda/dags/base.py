@@ -1,0 +1,144 @@
+"""What every distribution over DAGs can do, and the prior that it is compared with.
+
+Each distribution here draws two independent things: edge indicators W, Bernoulli with logits
+``edge_logits``, and an order of the nodes. The graph has the edge i -> j when W[i, j] is one and i comes
+before j, so that no sample ever has a cycle and every DAG can be sampled (Theorem 1 of the paper). The
+distributions differ in the law of the order alone.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from vcuda.errors import ConfigError
+
+ParamsT = TypeVar("ParamsT", bound=tuple[Any, ...])
+
+
+class Kl(NamedTuple):
+    """Divergence from the prior in nats, by part; both are scalars."""
+
+    edges: Array
+    order: Array
+
+
+class Entropy(NamedTuple):
+    """Entropy in nats, by part; both are scalars."""
+
+    edges: Array
+    order: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class DagPrior:
+    """Independent edges given a uniformly random order of the nodes.
+
+    Attributes
+    ----------
+    edge_probability
+        Probability of an edge i -> j given that i comes before j. Before data are seen, each ordered pair
+        therefore has half of it.
+    order_scale
+        Standard deviation of the Gaussian prior on the priorities. It does not change the prior of the
+        order, which is uniform for every scale; it holds the priorities within reach of the order
+        temperature, which it should be tied to.
+    """
+
+    edge_probability: float
+    order_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.edge_probability < 1.0:
+            raise ConfigError(
+                f"edge_probability is {self.edge_probability}, but must lie strictly between 0 and 1; "
+                "say what is certain as required or forbidden edges instead"
+            )
+        require_positive(order_scale=self.order_scale)
+
+    @classmethod
+    def for_nodes(cls, nodes: int, *, expected_parents: float = 1.0, order_scale: float = 0.1) -> Self:
+        """Prior with a given expected number of parents of a node, at most an edge probability of one half.
+
+        >>> DagPrior.for_nodes(11).edge_probability
+        0.2
+        """
+        require_positive(nodes=nodes, expected_parents=expected_parents)
+        return cls(min(0.5, 2.0 * expected_parents / max(nodes - 1, 1)), order_scale)
+
+
+class DagDistribution(Protocol[ParamsT]):
+    """A family of distributions over DAGs: a frozen spec whose methods are pure functions of ``params``.
+
+    ``params`` is a NamedTuple of arrays with at least ``edge_logits`` (d, d). ``allowed`` is a (d, d)
+    boolean array, false on the diagonal and wherever an edge is forbidden: such an edge occurs in no sample
+    and has no part in divergences and gradients, whatever its logit.
+
+    No argument requires an edge. The way to do it exactly, in every family: the edge leaves ``allowed``, so
+    that it costs no divergence, and is set in the sample; and with R the required edges, taken in a topological
+    order, the priorities p become p'_j = max(p_j, max over i -> j in R of p'_i), ties broken by that order. The
+    map is the identity wherever p obeys R already, costs the number of required edges, has a derivative almost
+    everywhere, and makes every sample obey; the closed form of the marginals is lost.
+    """
+
+    name: ClassVar[str]
+    exact_marginals: ClassVar[bool]
+    """Whether ``edge_probabilities`` has a closed form; without one it raises, and samples are averaged."""
+
+    def init(self, key: Array, nodes: int) -> ParamsT:
+        """Draw starting parameters."""
+        ...
+
+    def sample(self, key: Array, params: ParamsT, allowed: Array | np.ndarray) -> Array:
+        """Draw one graph (d, d), float32: exactly 0 or 1 and acyclic forward, straight-through backward."""
+        ...
+
+    def edge_probabilities(self, params: ParamsT, allowed: Array | np.ndarray) -> Array:
+        """Exact probability of every edge (d, d), without sampling."""
+        ...
+
+    def kl(self, params: ParamsT, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+        """Divergence from the prior, of edge indicators and of order; each family says what the latter is."""
+        ...
+
+    def priorities(self, rng: np.random.Generator, params: ParamsT, size: int) -> np.ndarray:
+        """Draw node priorities (size, d) on the host: i -> j is possible when i has the smaller priority."""
+        ...
+
+
+def no_self_loops(nodes: int) -> np.ndarray:
+    """Allow every edge but the one from a node to itself: the (d, d) mask when nothing is known."""
+    return ~np.eye(nodes, dtype=bool)
+
+
+def initial_edge_logits(key: Array, nodes: int, low: float, high: float) -> Array:
+    """Draw edge logits (d, d) uniformly between two values; those on the diagonal are never used."""
+    return jax.random.uniform(key, (nodes, nodes), minval=low, maxval=high)
+
+
+def edge_kl(edge_logits: Array, edge_probability: float, allowed: Array | np.ndarray) -> Array:
+    """Divergence of the allowed edge indicators from those of the prior, in nats."""
+    logits = jnp.where(allowed, edge_logits, 0.0)
+    present, absent = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
+    by_edge = jnp.exp(present) * (present - jnp.log(edge_probability)) + jnp.exp(absent) * (
+        absent - jnp.log1p(-edge_probability)
+    )
+    return jnp.sum(jnp.where(allowed, by_edge, 0.0))
+
+
+def edge_entropy(edge_logits: Array, allowed: Array | np.ndarray) -> Array:
+    """Entropy of the allowed edge indicators in nats."""
+    logits = jnp.where(allowed, edge_logits, 0.0)
+    present, absent = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
+    by_edge = -jnp.exp(present) * present - jnp.exp(absent) * absent
+    return jnp.sum(jnp.where(allowed, by_edge, 0.0))
+
+
+def require_positive(**values: float) -> None:
+    """Refuse options that are not positive finite numbers, by name."""
+    for name, value in values.items():
+        if not 0.0 < value < float("inf"):
+            raise ConfigError(f"{name} is {value}, but must be a positive finite number")

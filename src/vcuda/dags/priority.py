@@ -1,0 +1,144 @@
+"""The paper's distribution over DAGs: Gaussian priority scores times Bernoulli edges (Theorem 1)."""
+
+import dataclasses
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from vcuda.dags.base import (
+    DagPrior,
+    Entropy,
+    Kl,
+    edge_entropy,
+    edge_kl,
+    initial_edge_logits,
+    require_positive,
+)
+from vcuda.dags.relaxation import masked_bernoulli, straight_through, threshold
+from vcuda.errors import ConfigError
+
+
+class PriorityParams(NamedTuple):
+    """Edge logits (d, d); means (d,) and log standard deviation, one for all or (d,), of the priorities."""
+
+    edge_logits: Array
+    means: Array
+    log_scale: Array
+
+
+class PriorityNoise(NamedTuple):
+    """All the randomness of one graph: logistic for edges (d, d), standard normal for priorities (d,)."""
+
+    edges: Array
+    priorities: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorityDags:
+    """Edges go from lower to higher priority: A = W * 1[p_j > p_i], W Bernoulli, p Gaussian, independent.
+
+    Every operation costs O(d^2).
+
+    Attributes
+    ----------
+    order_temperature
+        Temperature t of sigmoid((p_j - p_i) / t), the backward form of the comparison. It should be of the
+        size of the differences between priorities: far above the gradient is flat, far below it vanishes.
+    edge_temperature
+        Temperature of the relaxed edge indicators.
+    straight_through
+        ``"product"``, the authors' program: the product of the hard indicator and the soft order is rounded,
+        so that an edge in the direction that the order excludes now still gets a gradient, with weight
+        sigmoid((p_j - p_i) / t). ``"factors"``, the paper's text: both are rounded, and only edges that the
+        order admits get one.
+    scale
+        ``"shared"``, as in the paper, or ``"per_node"`` standard deviations of the priorities.
+    initial_logit_low, initial_logit_high
+        Edge logits start uniform between these two.
+    initial_mean_scale, initial_scale
+        Priority means start normal with this standard deviation; the priorities' own standard deviation
+        starts at the second.
+    """
+
+    order_temperature: float = 0.3
+    edge_temperature: float = 1.0
+    straight_through: Literal["product", "factors"] = "product"
+    scale: Literal["shared", "per_node"] = "shared"
+    initial_logit_low: float = 0.0
+    initial_logit_high: float = 1.0
+    initial_mean_scale: float = 1.0
+    initial_scale: float = 1.0
+
+    name: ClassVar[str] = "priority"
+    exact_marginals: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_positive(
+            order_temperature=self.order_temperature,
+            edge_temperature=self.edge_temperature,
+            initial_mean_scale=self.initial_mean_scale,
+            initial_scale=self.initial_scale,
+        )
+        if self.straight_through not in ("product", "factors"):
+            raise ConfigError(f"straight_through is {self.straight_through!r}, but must be 'product' or 'factors'")
+        if self.scale not in ("shared", "per_node"):
+            raise ConfigError(f"scale is {self.scale!r}, but must be 'shared' or 'per_node'")
+
+    def init(self, key: Array, nodes: int) -> PriorityParams:
+        """Draw starting parameters; with the defaults, those of the authors' program."""
+        edge_key, mean_key = jax.random.split(key)
+        return PriorityParams(
+            edge_logits=initial_edge_logits(edge_key, nodes, self.initial_logit_low, self.initial_logit_high),
+            means=self.initial_mean_scale * jax.random.normal(mean_key, (nodes,)),
+            log_scale=jnp.full(() if self.scale == "shared" else (nodes,), np.log(self.initial_scale), jnp.float32),
+        )
+
+    def noise(self, key: Array, nodes: int) -> PriorityNoise:
+        """Draw the randomness of one graph; ``graph`` turns it into one, so that graphs can share it."""
+        edge_key, order_key = jax.random.split(key)
+        return PriorityNoise(
+            edges=jax.random.logistic(edge_key, (nodes, nodes)),
+            priorities=jax.random.normal(order_key, (nodes,)),
+        )
+
+    def graph(self, params: PriorityParams, noise: PriorityNoise, allowed: Array | np.ndarray) -> Array:
+        """Turn noise into a graph (d, d), hard forward and straight-through backward."""
+        allowed = jnp.asarray(allowed)
+        edges = masked_bernoulli(params.edge_logits, noise.edges, allowed, temperature=self.edge_temperature)
+        priorities = params.means + jnp.exp(params.log_scale) * noise.priorities
+        order = threshold(priorities[None, :] - priorities[:, None], temperature=self.order_temperature)
+        if self.straight_through == "factors":
+            return edges.straight_through() * order.straight_through()
+        return straight_through(edges.hard * order.hard, edges.straight_through() * order.soft)
+
+    def sample(self, key: Array, params: PriorityParams, allowed: Array | np.ndarray) -> Array:
+        """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
+        return self.graph(params, self.noise(key, params.means.shape[0]), allowed)
+
+    def edge_probabilities(self, params: PriorityParams, allowed: Array | np.ndarray) -> Array:
+        """Exact probability of every edge (d, d): sigmoid(L_ij) * Phi((m_j - m_i) / sqrt(s_i^2 + s_j^2))."""
+        variances = jnp.broadcast_to(jnp.exp(2.0 * params.log_scale), params.means.shape)
+        gaps = params.means[None, :] - params.means[:, None]
+        admitted = jax.scipy.special.ndtr(gaps / jnp.sqrt(variances[None, :] + variances[:, None]))
+        return jnp.where(jnp.asarray(allowed), jax.nn.sigmoid(params.edge_logits) * admitted, 0.0)
+
+    def kl(self, params: PriorityParams, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+        """Divergence of edge indicators and of priorities, which is an upper bound on that of the order."""
+        scaled_variance = jnp.exp(2.0 * params.log_scale) / prior.order_scale**2
+        scaled_mean = params.means / prior.order_scale
+        by_node = 0.5 * (scaled_variance + scaled_mean**2 - 1.0) - (params.log_scale - jnp.log(prior.order_scale))
+        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed), jnp.sum(by_node))
+
+    def entropy(self, params: PriorityParams, allowed: Array | np.ndarray) -> Entropy:
+        """Entropy of the edge indicators, and differential entropy of the priorities."""
+        by_node = jnp.broadcast_to(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + params.log_scale, params.means.shape)
+        return Entropy(edge_entropy(params.edge_logits, allowed), jnp.sum(by_node))
+
+    def priorities(self, rng: np.random.Generator, params: PriorityParams, size: int) -> np.ndarray:
+        """Draw node priorities (size, d) on the host."""
+        means = np.asarray(params.means, dtype=np.float64)
+        scale = np.exp(np.asarray(params.log_scale, dtype=np.float64))
+        return means + scale * rng.standard_normal((size, len(means)))
