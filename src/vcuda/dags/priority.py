@@ -98,10 +98,13 @@ class PriorityDags:
 
     def noise(self, key: Array, nodes: int) -> PriorityNoise:
         """Draw the randomness of one graph; ``graph`` turns it into one, so that graphs can share it."""
-        edge_key, order_key = jax.random.split(key)
+        # One call of the generator instead of three: compiling it is most of what a small fit waits for.
+        tiny = jnp.finfo(jnp.float32).tiny
+        uniform = jax.random.uniform(key, (nodes + 1, nodes), minval=tiny)
+        edges, priorities = uniform[:nodes], uniform[nodes]
         return PriorityNoise(
-            edges=jax.random.logistic(edge_key, (nodes, nodes)),
-            priorities=jax.random.normal(order_key, (nodes,)),
+            edges=jnp.log(edges) - jnp.log1p(-edges),
+            priorities=np.sqrt(2.0) * jax.scipy.special.erfinv(2.0 * priorities - 1.0),
         )
 
     def graph(self, params: PriorityParams, noise: PriorityNoise, allowed: Array | np.ndarray) -> Array:

@@ -1,0 +1,91 @@
+"""The ELBO of the paper: likelihood of the rows under sampled graphs, less the divergence from the prior."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vcuda.dags.base import DagDistribution, DagPrior, Kl
+from vcuda.models.base import FunctionalModel, ModelParams, log_density
+
+
+class Trained(NamedTuple):
+    """What the gradient changes."""
+
+    dags: Any
+    model: ModelParams
+
+
+class Terms(NamedTuple):
+    """The ELBO of all training rows, by its terms: ``elbo = likelihood - kl_edges - kl_order``."""
+
+    likelihood: jax.Array
+    kl_edges: jax.Array
+    kl_order: jax.Array
+
+    @property
+    def elbo(self) -> jax.Array:
+        return self.likelihood - self.kl_edges - self.kl_order
+
+
+class Rows(NamedTuple):
+    """Rows padded with zeros to a length that few programs are compiled for; ``weight`` is 0 on the padding."""
+
+    values: jax.Array
+    weight: jax.Array
+    total: jax.Array
+
+
+def elbo_terms(
+    spec: DagDistribution,
+    model: FunctionalModel,
+    prior: DagPrior,
+    trained: Trained,
+    keys: jax.Array,
+    rows: Rows,
+    total_rows: jax.Array | float,
+    allowed: jax.Array,
+) -> Terms:
+    """Estimate the ELBO of ``total_rows`` rows from the given ones, with one graph for each key (Eq. 9 of the paper).
+
+    The likelihood is averaged over graphs and scaled to all rows, so that its expectation is the ELBO's whatever the
+    batch size; the KL terms are exact.
+    """
+
+    def likelihood(key: jax.Array) -> jax.Array:
+        graph = spec.sample(key, trained.dags, allowed)
+        return jnp.sum(rows.weight[:, None] * log_density(model, trained.model, rows.values, graph))
+
+    kl: Kl = spec.kl(trained.dags, prior, allowed)
+    scale = total_rows / rows.total
+    return Terms(scale * jnp.mean(jax.vmap(likelihood)(keys)), kl.edges, kl.order)
+
+
+def split_rows(values: np.ndarray, *, held_out_share: float, batch_size: int | None) -> tuple[Rows, Rows]:
+    """Training and validation rows, after the authors' shuffle (always the same, whatever the seed of the fit)."""
+    order = np.random.RandomState(0).permutation(len(values))
+    held_out = max(1, round(len(values) * held_out_share))
+    return pad_rows(values[order[held_out:]], batch_size or 1), pad_rows(values[order[:held_out]], 1)
+
+
+def pad_rows(values: np.ndarray, multiple: int) -> Rows:
+    """To one of a few lengths (at most an eighth more), so that tables of similar length share one program."""
+    count = len(values)
+    grain = max(2 ** max(int(np.log2(count)) - 3, 0), 1)
+    length = -(-count // grain) * grain
+    length = -(-length // multiple) * multiple
+    padded = np.zeros((length, values.shape[1]), dtype=np.float32)
+    padded[:count] = values
+    weight = (np.arange(length) < count).astype(np.float32)
+    return Rows(jnp.asarray(padded), jnp.asarray(weight), jnp.asarray(count, dtype=jnp.float32))
+
+
+def shuffled_rows(rng: np.random.Generator, rows: Rows, restarts: int) -> np.ndarray:
+    """An order of the rows for each restart, ``(r, padded rows)``, with the padding at the end."""
+    padded, total = len(rows.weight), int(rows.total)
+    order = np.tile(np.arange(padded, dtype=np.int32), (restarts, 1))
+    rng.permuted(order[:, :total], axis=1, out=order[:, :total])
+    return order

@@ -1,0 +1,157 @@
+"""Posterior: what the data say about the graph, how it was found, and how far to trust it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vcuda.data.dataset import as_dataset
+from vcuda.errors import DataError
+from vcuda.posterior.laws import Law, Prediction
+from vcuda.posterior.samples import GraphSamples
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far to trust a posterior: a code for programs and a sentence for people."""
+
+    code: Literal["ok", "warning", "interrupted", "failed"]
+    sentence: str
+
+
+class Outcome(NamedTuple):
+    """What an engine returns: the law it learned, how that went, and the series it was watched by."""
+
+    law: Law
+    status: Status
+    diagnostics: dict[str, Any]
+    trace: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A posterior distribution over DAGs on named variables.
+
+    Made by :func:`vcuda.fit` or :meth:`load`. ``provenance`` says how it was made (engine, model, prior, seed,
+    versions, fingerprint of the data, seconds), ``status`` and ``diagnostics`` how far to trust it.
+    """
+
+    names: tuple[str, ...]
+    law: Law
+    status: Status
+    diagnostics: dict[str, Any]
+    trace: dict[str, np.ndarray]
+    provenance: dict[str, Any]
+
+    @cached_property
+    def _probabilities(self) -> np.ndarray:
+        probabilities = np.asarray(self.law.edge_probabilities(), dtype=np.float64)
+        probabilities.flags.writeable = False
+        return probabilities
+
+    @property
+    def edge_probabilities(self) -> pd.DataFrame:
+        """The posterior probability of every edge: rows are sources, columns are targets."""
+        return pd.DataFrame(
+            self._probabilities.copy(),
+            index=pd.Index(self.names, name="source"),
+            columns=pd.Index(self.names, name="target"),
+        )
+
+    def edges(self, *, minimum: float = 0.0) -> pd.DataFrame:
+        """Every ordered pair with its probability, the surest first.
+
+        Parameters
+        ----------
+        minimum
+            Leave out pairs below this probability.
+        """
+        sources, targets = np.nonzero(~np.eye(len(self.names), dtype=bool) & (self._probabilities >= minimum))
+        probability = self._probabilities[sources, targets]
+        order = np.argsort(-probability, kind="stable")
+        names = np.asarray(self.names, dtype=object)
+        return pd.DataFrame(
+            {
+                "source": names[sources[order]],
+                "target": names[targets[order]],
+                "probability": probability[order],
+            }
+        )
+
+    def sample(self, size: int = 1000, *, seed: int = 0) -> GraphSamples:
+        """Draw DAGs from the posterior; every one is acyclic."""
+        return self.law.sample(np.random.default_rng(seed), self.names, size)
+
+    def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
+        """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
+
+        In the units of the data. ``graphs`` says how many posterior graphs are averaged.
+        """
+        return pd.DataFrame(self._predict(data, graphs, seed).mean, columns=list(self.names))
+
+    def held_out(self, data: Any, *, graphs: int = 100, seed: int = 0) -> dict[str, float]:
+        """How well rows that were not fitted are predicted, in their own units.
+
+        ``mse`` is the mean squared error of all cells, averaged over posterior graphs; ``log_likelihood`` is the mean
+        over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell.
+        """
+        prediction = self._predict(data, graphs, seed)
+        log_likelihood = float(np.mean(prediction.log_density))
+        return {
+            "mse": prediction.mse,
+            "log_likelihood": log_likelihood,
+            "nll": -log_likelihood / len(self.names),
+        }
+
+    def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
+        table = as_dataset(data)
+        if table.names != self.names:
+            missing = [name for name in self.names if name not in table.names]
+            if missing:
+                raise DataError(f"the posterior knows a column {missing[0]!r} that the new table does not have")
+            table = as_dataset(table.to_frame()[list(self.names)])
+        return self.law.predict(np.random.default_rng(seed), table.values, graphs)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""
+        from vcuda.posterior.storage import save
+
+        save(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Posterior:
+        """Read a run folder; nothing in it is ever executed."""
+        from vcuda.posterior.storage import load
+
+        return load(folder)
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
+        return {
+            "engine": self.provenance["engine"]["name"],
+            "model": self.provenance["model"]["name"],
+            "noise": self.provenance["model"].get("noise"),
+            "status": self.status.code,
+            "status_sentence": self.status.sentence,
+            "seconds": self.provenance["seconds"],
+            "rows": self.provenance["data"]["rows"],
+            "columns": self.provenance["data"]["columns"],
+            "seed": self.provenance["seed"],
+            "expected_edges": float(self._probabilities.sum()),
+            "notes": self.provenance["data"]["notes"],
+            "versions": self.provenance["versions"],
+            "diagnostics": self.diagnostics,
+        }
+
+    def __repr__(self) -> str:
+        summary = self.summary()
+        return (
+            f"<Posterior over DAGs of {len(self.names)} variables from {summary['rows']} rows: "
+            f"{summary['engine']}, {summary['model']}, {summary['expected_edges']:.1f} expected edges, "
+            f"status {self.status.code}>"
+        )

@@ -1,0 +1,151 @@
+"""Posterior: what people ask of it, in their own units, saved and loaded without loss."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vcuda
+from vcuda.errors import DataError, RunError
+from vcuda.infer.variational import Variational
+from vcuda.posterior.storage import FILES
+
+ENGINE = Variational(epochs=60, restarts=2, graph_samples=2, check_every=5)
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return vcuda.simulate("er", nodes=6, edges=6, rows=200, test_rows=100, seed=1)
+
+
+@pytest.fixture(scope="module")
+def posterior(simulation):
+    with pytest.warns(vcuda.ConvergenceWarning):
+        return vcuda.fit(simulation.train, engine=ENGINE, seed=4)
+
+
+def test_edges_are_named_and_sorted(posterior):
+    edges = posterior.edges()
+    assert list(edges.columns) == ["source", "target", "probability"]
+    assert len(edges) == 30
+    assert edges.probability.is_monotonic_decreasing
+    matrix = posterior.edge_probabilities
+    assert list(matrix.index) == list(matrix.columns) == list(posterior.names)
+    for row in edges.itertuples():
+        assert matrix.loc[row.source, row.target] == row.probability
+    assert (np.diag(matrix) == 0).all()
+    assert (posterior.edges(minimum=0.5).probability >= 0.5).all()
+
+
+def test_the_matrix_handed_out_is_a_copy(posterior):
+    before = posterior.edge_probabilities
+    handed_out = posterior.edge_probabilities
+    handed_out.iloc[0, 1] = 9.0
+    pd.testing.assert_frame_equal(posterior.edge_probabilities, before)
+
+
+def test_samples_are_dags_with_the_marginals_told(posterior):
+    samples = posterior.sample(4000, seed=2)
+    assert samples.all_acyclic()
+    expected = posterior.edge_probabilities.to_numpy()
+    # A share of 4,000 independent draws has a standard error of at most 0.008; 30 shares, five errors: 1 in 60,000.
+    error = np.sqrt(expected * (1 - expected) / 4000) + 1e-4
+    assert (np.abs(samples.edge_probabilities() - expected) < 5 * error).all()
+    np.testing.assert_array_equal(posterior.sample(5, seed=3).dense(), posterior.sample(5, seed=3).dense())
+
+
+def test_prediction_is_in_the_users_units(simulation, posterior):
+    """The same fit of the same table in other units predicts the same things in those units."""
+    units, offset = np.array([1.0, 1e3, 1e-3, 7.0, 1.0, 2.0]), np.array([0.0, 5e4, 1.0, -3.0, 0.0, 0.0])
+    train = simulation.train.to_frame() * units + offset
+    test = simulation.test.to_frame() * units + offset
+    with pytest.warns(vcuda.ConvergenceWarning):
+        other = vcuda.fit(train, engine=ENGINE, seed=4)
+    np.testing.assert_allclose(other.edge_probabilities, posterior.edge_probabilities, atol=0.02)
+    expected = posterior.predict(simulation.test).to_numpy() * units + offset
+    spread = test.to_numpy().std(axis=0)
+    assert (np.abs(other.predict(test).to_numpy() - expected) / spread).mean() < 0.02
+    told, told_in_units = posterior.held_out(simulation.test), other.held_out(test)
+    assert told_in_units["log_likelihood"] == pytest.approx(told["log_likelihood"] - np.log(units).sum(), abs=0.1)
+    assert told["nll"] == pytest.approx(-told["log_likelihood"] / 6)
+
+
+def test_held_out_error_beats_the_mean_and_not_the_noise(simulation, posterior):
+    mse = posterior.held_out(simulation.test)["mse"]
+    assert 0.8 < mse < (simulation.test.scale**2).mean()
+
+
+def test_columns_may_come_in_another_order_but_must_be_there(simulation, posterior):
+    table = simulation.test.to_frame()
+    shuffled = posterior.predict(table[list(reversed(table.columns))])
+    pd.testing.assert_frame_equal(shuffled, posterior.predict(table))
+    with pytest.raises(DataError, match="X1"):
+        posterior.predict(table.drop(columns="X1"))
+
+
+def test_save_and_load_give_the_same_posterior(simulation, posterior, tmp_path):
+    posterior.save(tmp_path / "run")
+    again = vcuda.Posterior.load(tmp_path / "run")
+    pd.testing.assert_frame_equal(again.edge_probabilities, posterior.edge_probabilities)
+    np.testing.assert_array_equal(again.sample(20, seed=1).dense(), posterior.sample(20, seed=1).dense())
+    assert again.held_out(simulation.test) == posterior.held_out(simulation.test)
+    assert again.status == posterior.status
+    assert again.provenance == json.loads(json.dumps(posterior.provenance))
+    assert repr(again) == repr(posterior)
+    listed = pd.read_csv(tmp_path / "run" / "edges.csv")
+    assert (listed.probability >= 1e-4).all()
+    assert len(listed) == (posterior.edges().probability >= 1e-4).sum()
+    again.save(tmp_path / "again")
+    for name in FILES:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
+
+
+def test_a_saved_run_is_replaced_but_other_folders_are_not_touched(posterior, tmp_path):
+    posterior.save(tmp_path / "run")
+    posterior.save(tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(FILES)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    with pytest.raises(RunError, match="other files"):
+        posterior.save(tmp_path / "mine")
+    with pytest.raises(RunError, match="is a file"):
+        posterior.save(tmp_path / "mine" / "thesis.txt")
+
+
+def rewrite(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda run: (run / "config.json").unlink(), "no config.json"),
+        (lambda run: (run / "config.json").write_text("{"), "damaged"),
+        (lambda run: (run / "posterior.npz").write_bytes(b"PK\x03\x04"), "damaged"),
+        (lambda run: (run / "posterior.npz").unlink(), "damaged"),
+        (lambda run: rewrite(run / "config.json", lambda c: c.update(format=99)), "newer vcuda"),
+        (lambda run: rewrite(run / "config.json", lambda c: c["names"].pop()), "another set of columns"),
+        (lambda run: rewrite(run / "config.json", lambda c: c["law"].update(kind="other")), "damaged"),
+        (
+            lambda run: rewrite(run / "config.json", lambda c: c["law"]["model"].update(name="mlp", hidden=[3])),
+            "shape|damaged",
+        ),
+        (lambda run: np.savez(run / "posterior.npz", harm=np.array([object()])), "damaged"),
+    ],
+)
+def test_a_damaged_run_is_refused_with_a_sentence(posterior, tmp_path, harm, message):
+    posterior.save(tmp_path / "run")
+    harm(tmp_path / "run")
+    with pytest.raises(RunError, match=message):
+        vcuda.Posterior.load(tmp_path / "run")
+
+
+def test_summary_tells_what_the_issue_asks(posterior):
+    summary = posterior.summary()
+    for key in ("engine", "model", "status", "seconds", "rows", "columns", "seed", "versions", "diagnostics"):
+        assert key in summary
+    assert summary["engine"] == "variational"
+    assert summary["seed"] == 4
