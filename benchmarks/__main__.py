@@ -1,0 +1,35 @@
+"""``python -m benchmarks NAME``: every number in the documentation comes from one of these."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+BENCHMARKS = {
+    "sampling": "milliseconds a graph for every DAG distribution, up to 100,000 nodes",
+    "paper-preset": "preset `paper` on the authors' own data sets, beside the published numbers",
+    "picture": "the README's picture, from a fit of the Sachs cells",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print("usage: python -m benchmarks NAME [options]; NAME is 'all' or one of\n")
+        for name, what in BENCHMARKS.items():
+            print(f"  {name:<14} {what}")
+        return 0
+    name, *rest = arguments
+    if name == "all":
+        return max(_run(each, rest) for each in BENCHMARKS)
+    if name not in BENCHMARKS:
+        print(f"there is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    return _run(name, rest)
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    return import_module(f"benchmarks.{name.replace('-', '_')}").main(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""``vcuda fit``: from a table to a folder with the posterior, told in plain words."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from vcuda.cli.options import INTERRUPTED, Json, Seed, Table
+from vcuda.cli.runs import write_samples
+from vcuda.cli.terminal import (
+    StopOnRequest,
+    drafts,
+    duration,
+    remarks,
+    results,
+    say,
+    shortened,
+    show_json,
+    show_table,
+    shown_progress,
+    suggest,
+)
+from vcuda.errors import ConvergenceWarning
+
+if TYPE_CHECKING:
+    from vcuda.posterior import Posterior
+
+STRONGEST_EDGES = 15
+SMALLEST_SHOWN_PROBABILITY = 0.01
+
+Model = Literal["linear", "mlp"]
+Noise = Literal["unit", "equal", "unequal"]
+Engine = Literal["variational"]
+Preset = Literal["default", "paper"]
+
+
+def fit(
+    table: Table,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")
+    ] = Path("run"),
+    model: Annotated[Model, typer.Option(help="How a variable depends on its causes.")] = "linear",
+    noise: Annotated[
+        Noise | None,
+        typer.Option(
+            help="Noise variances: all one, one shared, or one for each variable. "
+            "By default unequal, with preset paper unit.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="How the posterior is found.")] = "variational",
+    preset: Annotated[Preset, typer.Option(help="paper: the authors' program as it was run.")] = "default",
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Bring every column to mean 0 and variance 1 first.")
+    ] = False,
+    edge_prior: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability of an edge before data are seen, if the order of the two variables allows it. "
+            "By default one expected cause for each variable.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Also write so many posterior graphs to samples.npz; vcuda sample can do it later.",
+        ),
+    ] = 0,
+    seed: Seed = 0,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Write no report. Accepted already; there is no report yet.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Learn from a table which variable causes which, and how sure that is.
+
+    Writes edges.csv (source, target, probability), summary.json, config.json and posterior.npz into a folder.
+    Ctrl-C saves what is learned so far.
+    """
+    from vcuda.data.dataset import as_dataset
+
+    # Before the next imports, which take a second: a table that cannot be used is refused at once.
+    data = as_dataset(table)
+
+    from vcuda.infer.fit import fit as fit_posterior
+    from vcuda.posterior.storage import check_folder
+
+    run = check_folder(output)
+    told = remarks()
+    if not quiet:
+        say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
+    with StopOnRequest() as stop, warnings.catch_warnings():
+        # The status says the same, and is printed below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with shown_progress(told, quiet=quiet) as report:
+            posterior = fit_posterior(
+                data,
+                model=model,
+                noise=noise,
+                prior=edge_prior,
+                engine=engine,
+                preset=preset,
+                standardise=standardise,
+                seed=seed,
+                progress=stop.checked(report),
+            )
+        posterior.save(run)
+        graphs_file = run / "samples.npz"
+        graphs_file.unlink(missing_ok=True)  # of an earlier run, which is replaced
+        if samples:
+            with drafts(run) as folder:
+                write_samples(folder / graphs_file.name, posterior.sample(samples, seed=seed))
+    if as_json:
+        show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
+    elif not quiet:
+        _report(posterior, run)
+    if posterior.status.code != "ok" and (quiet or as_json):
+        say(told, f"vcuda: {posterior.status.sentence}")
+    if posterior.status.code == "interrupted" or stop.asked:
+        raise typer.Exit(INTERRUPTED)
+    if posterior.status.code == "failed":
+        raise typer.Exit(1)
+
+
+def _report(posterior: Posterior, run: Path) -> None:
+    console = results()
+    summary, provenance = posterior.summary(), posterior.provenance
+    size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
+    say(
+        console,
+        f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
+        f"model {summary['model']}, noise {summary['noise']}, "
+        f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}.",
+        f"Status: {summary['status']}. {summary['status_sentence']}",
+        *(f"Note: {note}" for note in summary["notes"]),
+        "",
+    )
+    edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
+    if edges.empty:
+        say(console, f"No edge has a probability of {SMALLEST_SHOWN_PROBABILITY} or more.", "")
+    else:
+        say(console, f"{summary['expected_edges']:.1f} edges are expected; the most probable:")
+        show_table(
+            console,
+            {"source": "left", "target": "left", "probability": "right"},
+            ((shortened(row.source), shortened(row.target), f"{row.probability:.2f}") for row in edges.itertuples()),
+        )
+    quoted = shlex.quote(str(run))
+    files = "edges.csv (all edges), summary.json, config.json, posterior.npz"
+    say(
+        console,
+        f"Written to {run}: {files}{', samples.npz' if (run / 'samples.npz').exists() else ''}.",
+    )
+    suggest(console, f"vcuda sample {quoted} -n 100")
+    suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
+    suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

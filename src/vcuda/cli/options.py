@@ -1,0 +1,22 @@
+"""What several commands share: options, arguments and exit codes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+UNUSABLE_INPUT = 2
+INTERRUPTED = 130  # 128 + the number of SIGINT, as shells count
+LARGEST_SEED = 2**32 - 1
+
+Table = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="A CSV, TSV, Parquet or Feather file with one column a variable, or a bundled table (sachs).",
+        show_default=False,
+    ),
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that vcuda fit wrote.", show_default=False)]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The same seed gives the same result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs on standard output, nothing else.")]

@@ -1,0 +1,131 @@
+"""``vcuda sample`` and ``vcuda evaluate``: what can be asked of a folder that ``vcuda fit`` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcuda.cli.options import Json, Run, Seed
+from vcuda.cli.terminal import drafts, results, say, show_json, show_table
+from vcuda.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from vcuda.posterior import GraphSamples
+
+MEANINGS = {
+    "auroc": "chance that a true edge ranks above a pair without one; 0.5 is guessing, 1 perfect",
+    "average_precision": "precision averaged over recall; guessing gives the share of true edges",
+    "auroc_full": "auroc with the diagonal counted, as in the paper's tables",
+    "average_precision_full": "average precision with the diagonal counted, as in the paper's tables",
+    "skeleton_average_precision": "average precision when directions do not count",
+    "true_edges": "edges of the true graph, which is also the distance of the empty graph",
+    "brier": "mean squared error of the probabilities; smaller is better",
+    "base_rate_brier": "the same for one who knows only the share of true edges",
+    "calibration_error": "mean gap between stated probability and true share; 0 is honest",
+    "expected_edges": "edges that the posterior expects",
+    "expected_shd": "pairs to mend in a sampled graph, on average; smaller is better",
+    "expected_f1": "balance of precision and recall of a sampled graph, on average; 1 is perfect",
+    "expected_cpdag_shd": "pairs to mend between equivalence classes, on average; smaller is better",
+    "mse": "mean squared error of held-out cells, in the units of the table; smaller is better",
+    "log_likelihood": "mean log density of a held-out row; larger is better",
+    "nll": "mean negative log density of a held-out row, for each cell; smaller is better",
+}
+
+
+def sample(
+    run: Run,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="How many graphs.")] = 100,
+    seed: Seed = 0,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write. CSV: one line for each edge (sample, source, target; a graph without "
+            "edges has no line). NPZ: arrays (names, offsets, sources, targets, weights).",
+        ),
+    ] = Path("samples.csv"),
+) -> None:
+    """Draw causal graphs from a fitted posterior; every one of them is acyclic."""
+    if output.suffix.lower() not in (".csv", ".npz"):
+        raise ConfigError(f"{output}: graphs are written as .csv or .npz; end the name with one of them")
+    if output.is_dir():
+        raise RunError(f"{output} is a folder; give the name of a file")
+    if not output.parent.is_dir():
+        raise RunError(f"{output}: the folder {output.parent} does not exist; make it first")
+
+    from vcuda.posterior import Posterior
+
+    graphs = Posterior.load(run).sample(number, seed=seed)
+    with drafts(output.parent) as folder:
+        write_samples(folder / output.name, graphs)
+    edges = float(graphs.weights @ graphs.edge_counts())
+    say(results(), f"Wrote {len(graphs):,} graphs with {edges:.1f} edges on average to {output}.")
+
+
+def write_samples(path: Path, graphs: GraphSamples) -> None:
+    """As CSV (sample, source, target) or as npz, by the ending of the name."""
+    if path.suffix.lower() == ".npz":
+        import numpy as np
+
+        np.savez_compressed(
+            path,
+            names=np.array(graphs.names),
+            offsets=graphs.offsets,
+            sources=graphs.sources,
+            targets=graphs.targets,
+            weights=graphs.weights,
+        )
+        return
+    import csv
+
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["sample", "source", "target"])
+        for k in range(len(graphs)):
+            ends = zip(*graphs.edges(k), strict=True)
+            writer.writerows((k, graphs.names[source], graphs.names[target]) for source, target in ends)
+
+
+def evaluate(
+    run: Run,
+    truth: Annotated[
+        str,
+        typer.Option(
+            help="The true graph: a CSV file with the columns source and target or with a matrix of 0 and 1, "
+            "or a bundled table (sachs).",
+            show_default=False,
+        ),
+    ],
+    test: Annotated[
+        str | None,
+        typer.Option(help="A table of rows that were not fitted, to be predicted.", show_default=False),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior for the distances.")] = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare a fitted posterior with a graph that is known, and with rows that were not fitted."""
+    from vcuda.data.dataset import as_dataset
+    from vcuda.data.library import read_graph
+    from vcuda.metrics import evaluate as all_metrics
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    graph = read_graph(truth, posterior.names)
+    held_out = None if test is None else as_dataset(test)
+    numbers = all_metrics(posterior, graph, samples=samples, seed=seed)
+    if held_out is not None:
+        numbers |= posterior.held_out(held_out, seed=seed)
+    if as_json:
+        show_json(numbers)
+        return
+    console = results()
+    say(console, f"{run} against the {int(graph.sum()):,} edges of {truth}:")
+    show_table(
+        console,
+        {"metric": "left", "value": "right", "meaning": "left"},
+        ((name.replace("_", " "), f"{value:.4g}", MEANINGS.get(name, "")) for name, value in numbers.items()),
+    )

@@ -1,0 +1,114 @@
+"""``vcuda check``, ``vcuda simulate`` and ``vcuda datasets``: tables before a fit."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vcuda.cli.options import Seed, Table
+from vcuda.cli.terminal import drafts, results, say, shortened, show_table, suggest
+from vcuda.errors import RunError
+
+LISTED_COLUMNS = 30
+
+GraphFamily = Literal["er", "sf"]
+Mechanism = Literal["linear", "gp", "mlp"]
+NoiseScales = Literal["equal", "unequal"]
+NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
+
+
+def check(table: Table) -> None:
+    """Say what is in a table and whether it can be used, without fitting anything."""
+    from vcuda.data.dataset import as_dataset
+
+    data = as_dataset(table)
+    console = results()
+    say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns.")
+    listed = data.values[:, :LISTED_COLUMNS]
+    columns = zip(data.names, data.mean, data.scale, listed.min(axis=0), listed.max(axis=0), strict=False)
+    show_table(
+        console,
+        {"column": "left", "mean": "right", "sd": "right", "min": "right", "max": "right"},
+        ((shortened(name), *(f"{number:.4g}" for number in numbers)) for name, *numbers in columns),
+    )
+    if data.d > LISTED_COLUMNS:
+        say(console, f"... and {data.d - LISTED_COLUMNS:,} more columns.")
+    say(console, *(f"Note: {note}" for note in data.notes))
+    found = "with the notes above in mind" if data.notes else "nothing odd was found"
+    say(console, f"It can be used, {found}.")
+    suggest(console, f"vcuda fit {shlex.quote(table)} -o run")
+
+
+def simulate(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write into.", show_default=False)],
+    graph: Annotated[GraphFamily, typer.Option(help="Erdős-Rényi, or scale-free with hubs.")] = "er",
+    nodes: Annotated[int, typer.Option(help="Variables.")] = 10,
+    edges: Annotated[int, typer.Option(help="Edges (with er: expected edges).")] = 10,
+    mechanism: Annotated[
+        Mechanism, typer.Option(help="Linear functions, Gaussian process draws, or random networks.")
+    ] = "linear",
+    noise: Annotated[NoiseScales, typer.Option(help="Noise variances.")] = "equal",
+    noise_family: Annotated[NoiseFamily, typer.Option(help="Shape of the noise.")] = "gaussian",
+    rows: Annotated[int, typer.Option(help="Rows to learn from.")] = 1_000,
+    test_rows: Annotated[int, typer.Option(help="Rows to test on, from the same functions.")] = 1_000,
+    seed: Seed = 0,
+) -> None:
+    """Make a table whose true graph is known: train.csv, test.csv and graph.csv (source, target)."""
+    if output.exists() and not output.is_dir():
+        raise RunError(f"{output} is a file; give the name of a folder")
+    taken = [name for name in ("train.csv", "test.csv", "graph.csv") if (output / name).exists()]
+    if taken:
+        raise RunError(f"the folder {output} already holds {taken[0]}; give another folder")
+
+    from vcuda.data.library import write_graph
+    from vcuda.data.simulate import simulate as draw
+
+    drawn = draw(
+        graph,
+        nodes=nodes,
+        edges=edges,
+        mechanism=mechanism,
+        noise=noise,
+        noise_family=noise_family,
+        rows=rows,
+        test_rows=test_rows,
+        seed=seed,
+    )
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make the folder {output}: {error.strerror}; choose another place") from error
+    with drafts(output) as folder:
+        drawn.train.to_frame().to_csv(folder / "train.csv", index=False)
+        drawn.test.to_frame().to_csv(folder / "test.csv", index=False)
+        write_graph(folder / "graph.csv", drawn.graph, drawn.train.names)
+    train, test, true_graph = (shlex.quote(str(output / name)) for name in ("train.csv", "test.csv", "graph.csv"))
+    console = results()
+    say(
+        console,
+        f"Wrote {rows:,} rows to train.csv, {test_rows:,} rows to test.csv and {len(drawn.sources):,} edges "
+        f"to graph.csv in {output}.",
+    )
+    suggest(console, f"vcuda fit {train} -o run")
+    suggest(console, f"vcuda evaluate run --truth {true_graph} --test {test}", label="And then")
+
+
+def datasets() -> None:
+    """List the tables that come with vcuda; each name can stand where a file is asked for."""
+    from vcuda.data import library
+
+    console = results()
+    for name in library.names():
+        card = library.card(name)
+        say(
+            console,
+            f"{name}: {card.title}",
+            f"  {card.rows:,} rows, {len(card.columns):,} columns: {', '.join(card.columns)}",
+            f"  Source: {card.source}",
+            f"  Licence: {card.licence}",
+            f"  Note: {card.note}",
+        )
+        suggest(console, f"vcuda fit {name} -o run && vcuda evaluate run --truth {name}", label="  Try")

@@ -1,0 +1,231 @@
+"""How the commands speak: sentences, tables, progress, the answer to Ctrl-C, and files written as a whole.
+
+Results go to standard output, everything else to standard error. Column names and file names come from the
+user's files and are never read as markup or as control codes of the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from vcuda.errors import RunError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vcuda.infer.progress import Progress, ProgressCallback
+
+MAXIMUM_NAME = 40
+
+
+def printable(text: object) -> str:
+    """The text on one line, with what a terminal would obey (escapes, reversals of direction) spelt out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in str(text)
+    )
+
+
+def shortened(name: object) -> str:
+    """A name that leaves room for the rest of its line."""
+    text = printable(name)
+    return text if len(text) <= MAXIMUM_NAME else text[: MAXIMUM_NAME - 1] + "…"
+
+
+def results() -> Console:
+    """Standard output."""
+    return _console(stderr=False)
+
+
+def remarks() -> Console:
+    """Standard error."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # Only a terminal has a width; in a file or a pipe a sentence stays on its line.
+    width = None if stream.isatty() else 10_000
+    return Console(stderr=stderr, width=width)
+
+
+def say(console: Console, *sentences: str) -> None:
+    """Each on a line of its own, broken between words where a terminal is narrow."""
+    from rich.text import Text
+
+    for sentence in sentences:
+        console.print(Text(printable(sentence)))
+
+
+def suggest(console: Console, command: str, *, label: str = "Go on with") -> None:
+    """A line to copy, so it is never broken."""
+    from rich.text import Text
+
+    console.print(Text(printable(f"{label}: {command}")), soft_wrap=True)
+
+
+def show_table(
+    console: Console, columns: Mapping[str, Literal["left", "right"]], rows: Iterable[Iterable[object]]
+) -> None:
+    """A table with these columns; every cell is shown as it is."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, show_edge=False)
+    for name, justify in columns.items():
+        table.add_column(name, justify=justify)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)
+    console.print()
+
+
+def show_json(content: Mapping[str, Any]) -> None:
+    """JSON on standard output; a number that JSON does not know becomes null."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in content.items()
+    }
+    # In ASCII, so that it stays JSON whatever the encoding of the terminal.
+    print(json.dumps(finite, indent=2, allow_nan=False), flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(75), duration(7300)
+    ('3.2 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {round(seconds) % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+class _Remaining:
+    """Time left, from the pace since the first report: what came before that was compilation, paid once."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def __call__(self, progress: Progress) -> str:
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = (now, progress.done)
+        started, before = self._first
+        if progress.done <= before:
+            return ""
+        left = (now - started) / (progress.done - before) * (progress.total - progress.done)
+        # An engine may stop earlier, when nothing improves any more.
+        return f"at most {duration(left)} left"
+
+
+@contextmanager
+def shown_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback]:
+    """A callback that shows progress: a bar on a terminal, a line for every tenth of the work elsewhere."""
+    remaining = _Remaining()
+    if quiet:
+        yield lambda progress: None
+    elif console.is_interactive:
+        from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+        )
+        with Bar(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("Compiling", total=None, note="")
+
+            def show(progress: Progress) -> None:
+                note = "; ".join(filter(None, (remaining(progress), printable(progress.detail))))
+                bar.update(task, description="Fitting", total=progress.total, completed=progress.done, note=note)
+
+            yield show
+    else:
+        say(console, "Compiling ...")
+        yield _lines(console, remaining)
+
+
+def _lines(console: Console, remaining: Callable[[Progress], str]) -> ProgressCallback:
+    told = -1
+
+    def show(progress: Progress) -> None:
+        nonlocal told
+        note = remaining(progress)
+        tenth = int(10 * progress.done / progress.total)
+        # The first line comes as soon as there is a pace: after compilation people want to know how long.
+        if tenth > told and note:
+            told = tenth
+            share = f"{progress.done / progress.total:.0%}"
+            say(console, "; ".join(filter(None, (f"Fitting: {share} done", note, progress.detail))))
+
+    return show
+
+
+class StopOnRequest:
+    """The first Ctrl-C ends a fit at its next report, so that it can be saved; the second, at once.
+
+    Before the first report there is nothing to save, and Ctrl-C ends the fit at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._reported = False
+
+    def __enter__(self) -> Self:
+        self._previous = signal.signal(signal.SIGINT, self._answer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _answer(self, number: int, frame: FrameType | None) -> None:
+        if self.asked or not self._reported:
+            raise KeyboardInterrupt
+        self.asked = True
+        # Written without Python's buffers, which the handler may have interrupted in the middle of a write.
+        os.write(2, b"\nStopping, and saving what is there; press Ctrl-C again to stop at once.\n")
+
+    def checked(self, report: ProgressCallback) -> ProgressCallback:
+        """The callback, which now also ends the fit when that was asked for."""
+
+        def checked(progress: Progress) -> None:
+            self._reported = True
+            report(progress)
+            if self.asked:
+                raise KeyboardInterrupt
+
+        return checked
+
+
+@contextmanager
+def drafts(folder: Path) -> Iterator[Path]:
+    """A place to write files; they move into ``folder`` when all are written, and vanish when one fails."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as workshop:
+            yield Path(workshop)
+            for draft in sorted(Path(workshop).iterdir()):
+                os.replace(draft, folder / draft.name)
+    except OSError as error:
+        raise RunError(f"cannot write into {folder}: {error.strerror or error}; choose another place") from error

@@ -1,0 +1,567 @@
+"""The command line: words, files, exit codes, Ctrl-C, and every table that must be refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from bad_tables import BAD_TABLES
+from rich.console import Console
+
+import vcuda
+import vcuda.infer.fit
+from vcuda.cli import fitting, main, runs, tables, terminal
+
+FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz"}
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments: object) -> Answer:
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Answer(left.value.code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulated")
+    with pytest.raises(SystemExit) as left:
+        main(
+            [
+                "simulate",
+                "-o",
+                str(folder),
+                "--nodes",
+                "3",
+                "--edges",
+                "2",
+                "--rows",
+                "64",
+                "--test-rows",
+                "20",
+            ]
+        )
+    assert left.value.code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(simulated, tmp_path_factory):
+    """A run folder that the command line wrote, with 20 graphs."""
+    folder = tmp_path_factory.mktemp("runs") / "deeper" / "run"
+    with pytest.raises(SystemExit) as left:
+        main(["fit", str(simulated / "train.csv"), "-o", str(folder), "--seed", "3", "--samples", "20"])
+    assert left.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Records what the command asks of ``fit``, which then refuses: options can be tested without a fit."""
+    seen = {}
+
+    def fit(data, **options):
+        seen.update(options)
+        raise vcuda.ConfigError("enough")
+
+    monkeypatch.setattr(vcuda.infer.fit, "fit", fit)
+    return seen
+
+
+def test_version_and_help(run):
+    assert run("--version").out == f"vcuda {vcuda.__version__}\n"
+    commands = ("fit", "check", "sample", "evaluate", "simulate", "datasets")
+    overview = run("--help")
+    assert overview.code == 0
+    for command in commands:
+        assert command in overview.out
+        helped = run(command, "--help")
+        assert helped.code == 0
+        assert f"Example: vcuda {command}" in helped.out
+
+
+def test_choices_are_those_of_the_package():
+    from vcuda.data import simulate
+    from vcuda.infer.fit import ENGINES, Preset
+    from vcuda.models import MODELS
+    from vcuda.models.base import Noise
+
+    assert get_args(fitting.Model) == tuple(MODELS)
+    assert get_args(fitting.Engine) == tuple(ENGINES)
+    assert get_args(fitting.Noise) == get_args(Noise)
+    assert get_args(fitting.Preset) == get_args(Preset)
+    for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
+        assert get_args(getattr(tables, name)) == get_args(getattr(simulate, name))
+
+
+# fit --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_a_bad_table_is_refused_in_one_sentence(name, run, tmp_path):
+    table = BAD_TABLES[name].write(tmp_path)
+    answer = run("fit", table, "-o", tmp_path / "run")
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.startswith("vcuda: ")
+    assert answer.err.count("\n") == 1
+    for fragment in BAD_TABLES[name].fragments:
+        assert fragment in answer.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--model", "quadratic"),
+        ("--noise", "loud"),
+        ("--engine", "steam"),
+        ("--preset", "mine"),
+        ("--seed", "-1"),
+        ("--samples", "-1"),
+        ("--edge-prior", "often"),
+        ("--edge-prior", "1.5"),
+        ("--unknown",),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_refused(options, run, simulated, tmp_path):
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", *options)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_output_folder_is_checked_before_the_fit(run, simulated, tmp_path, asked):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("mine")
+    for name, reason in (("file", "is a file"), ("folder", "holds other files")):
+        answer = run("fit", simulated / "train.csv", "-o", tmp_path / name)
+        assert answer.code == 2
+        assert reason in answer.err
+    assert asked == {}
+    assert (tmp_path / "folder" / "notes.txt").read_text() == "mine"
+
+
+def test_options_reach_the_fit(run, tmp_path, asked):
+    common = ("fit", "sachs", "-o", tmp_path / "run", "--no-report")
+    assert run(*common, "--model", "mlp", "--noise", "equal", "--seed", "9", "--edge-prior", "0.3").code == 2
+    expected = {"model": "mlp", "noise": "equal", "seed": 9, "prior": 0.3, "preset": "default"}
+    assert expected.items() <= asked.items()
+    assert asked["engine"] == "variational"
+
+    run(*common)
+    assert {
+        "model": "linear",
+        "noise": None,
+        "seed": 0,
+        "prior": None,
+        "preset": "default",
+    }.items() <= asked.items()
+
+    assert not asked["standardise"]
+
+    run(*common, "--preset", "paper", "--standardise")
+    assert asked["preset"] == "paper"
+    assert asked["standardise"]
+
+
+def test_a_run_has_all_its_files(fitted, simulated):
+    assert {path.name for path in fitted.iterdir()} == FILES | {"samples.npz"}
+    edges = pd.read_csv(fitted / "edges.csv")
+    assert list(edges.columns) == ["source", "target", "probability"]
+    assert edges["probability"].between(1e-4, 1).all()
+    assert edges["probability"].is_monotonic_decreasing
+    assert set(edges["source"]) | set(edges["target"]) <= set(pd.read_csv(simulated / "train.csv").columns)
+
+    summary = json.loads((fitted / "summary.json").read_text())
+    keys = {"engine", "model", "status", "seconds", "rows", "columns", "seed", "versions", "diagnostics"}
+    assert keys <= summary.keys()
+    assert (summary["rows"], summary["columns"], summary["seed"]) == (64, 3, 3)
+
+    posterior = vcuda.Posterior.load(fitted)
+    probabilities = posterior.edge_probabilities
+    for row in edges.itertuples():
+        assert probabilities.loc[row.source, row.target] == pytest.approx(row.probability, abs=1e-6)
+
+    graphs = posterior.sample(20, seed=3)
+    with np.load(fitted / "samples.npz", allow_pickle=False) as stored:
+        for name in ("offsets", "sources", "targets", "weights"):
+            np.testing.assert_array_equal(stored[name], getattr(graphs, name))
+        assert tuple(stored["names"]) == posterior.names
+
+
+def test_one_seed_one_result(run, fitted, simulated, tmp_path):
+    def edges(seed: int) -> str:
+        folder = tmp_path / "run"
+        assert run("fit", simulated / "train.csv", "-o", folder, "--seed", seed, "--quiet").code == 0
+        return (folder / "edges.csv").read_text()
+
+    first = (fitted / "edges.csv").read_text()
+    assert edges(4) != first
+    assert edges(3) == first
+
+
+def test_the_report_of_a_fit(run, simulated, tmp_path):
+    folder = tmp_path / "my run"
+    answer = run("fit", simulated / "train.csv", "-o", folder, "--samples", "5")
+    assert answer.code == 0
+    posterior = vcuda.Posterior.load(folder)
+    assert "Fitted 64 rows and 3 columns" in answer.out
+    assert posterior.status.sentence in answer.out
+    surest = posterior.edges().iloc[0]
+    line = next(line for line in answer.out.splitlines() if line.split()[:2] == [surest.source, surest.target])
+    assert line.split()[2] == f"{surest.probability:.2f}"
+    assert f"vcuda sample '{folder}' -n 100" in answer.out
+    assert "samples.npz" in answer.out
+    assert "Compiling" in answer.err
+    assert "% done; at most" in answer.err
+    assert "Warning" not in answer.err
+
+    # A second fit replaces the first, and its samples with it.
+    assert "samples.npz" not in run("fit", simulated / "train.csv", "-o", folder).out
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_json_and_quiet(run, simulated, tmp_path):
+    spoken = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--json")
+    summary = json.loads(spoken.out)
+    assert summary.pop("run") == str(tmp_path / "run")
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "% done" in spoken.err
+
+    quiet = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert quiet.out == ""
+    assert quiet.err == ("" if summary["status"] == "ok" else f"vcuda: {summary['status_sentence']}\n")
+
+
+@pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1), ("interrupted", 130)])
+def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tmp_path, monkeypatch):
+    posterior = replace(vcuda.Posterior.load(fitted), status=vcuda.Status(status, "Do not trust it."))
+    monkeypatch.setattr(vcuda.infer.fit, "fit", lambda data, **options: posterior)
+    answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet")
+    assert answer == (code, "", "vcuda: Do not trust it.\n")
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == status
+    assert "Do not trust it." in run("fit", "sachs", "-o", tmp_path / "run").out
+
+
+def test_names_are_neither_markup_nor_control_codes(run, simulated, tmp_path):
+    table = pd.read_csv(simulated / "train.csv")
+    table.columns = ["[red]a[/red]", "b\x1b[31m", ":smile: " + "c" * 60]
+    path = tmp_path / "[bold]t.csv"
+    table.to_csv(path, index=False)
+    for arguments in (("check", path), ("fit", path, "-o", tmp_path / "run")):
+        answer = run(*arguments)
+        assert answer.code == 0
+        assert "[bold]t.csv" in answer.out
+        assert "[red]a[/red]" in answer.out
+        assert r"b\x1b[31m" in answer.out
+        assert ":smile: ccc" in answer.out
+        assert "\x1b" not in answer.out
+    refused = run("fit", tmp_path / "\x1b[31mnothing.csv")
+    assert refused.code == 2
+    assert "\x1b" not in refused.err
+
+
+def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
+    def fit(data, **options):
+        raise RuntimeError("the cat is on the keyboard")
+
+    monkeypatch.setattr(vcuda.infer.fit, "fit", fit)
+    arguments = ("fit", "sachs", "-o", str(tmp_path / "run"))
+    answer = run(*arguments)
+    assert answer.code == 1
+    assert "RuntimeError: the cat is on the keyboard" in answer.err
+    assert "VCUDA_DEBUG=1" in answer.err
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("VCUDA_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="the cat"):
+        main(arguments)
+
+
+# Ctrl-C -----------------------------------------------------------------------------------------------------
+
+
+def start(*arguments: object) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vcuda", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_what_is_learned(tmp_path, run):
+    # Large enough that the fit goes on for seconds after its first line.
+    assert run("simulate", "-o", tmp_path, "--rows", 2000, "--test-rows", 5).code == 0
+    with start("fit", tmp_path / "train.csv", "-o", tmp_path / "run", "--preset", "paper") as process:
+        told = next(line for line in process.stderr if "% done" in line)
+        assert "left" in told
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "Status: interrupted" in out
+    posterior = vcuda.Posterior.load(tmp_path / "run")
+    assert posterior.status.code == "interrupted"
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+
+
+def interrupting(*reports: int):
+    """A stand-in for the progress bar that presses Ctrl-C at the given reports; 0 is before the first."""
+
+    @contextmanager
+    def shown_progress(console, *, quiet):
+        count = 0
+
+        def show(progress):
+            nonlocal count
+            count += 1
+            for _ in range(reports.count(count)):
+                signal.raise_signal(signal.SIGINT)
+
+        if 0 in reports:
+            signal.raise_signal(signal.SIGINT)
+        yield show
+
+    return shown_progress
+
+
+def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "shown_progress", interrupting(0))
+    before = signal.getsignal(signal.SIGINT)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", "vcuda: stopped before there was a result; nothing was saved.\n")
+    assert not (tmp_path / "run").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("presses", [(2,), (2, 2)], ids=["once", "twice"])
+def test_ctrl_c_between_reports_ends_the_fit(presses, run, simulated, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "shown_progress", interrupting(*presses))
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--json")
+    assert answer.code == 130
+    assert json.loads(answer.out)["status"] == "interrupted"
+    posterior = vcuda.Posterior.load(tmp_path / "run")
+    assert len(posterior.trace["validation_loss"]) == 2
+
+
+# What is shown ----------------------------------------------------------------------------------------------
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
+    from vcuda.infer.progress import Progress
+
+    def shown(**options) -> str:
+        console = Console(file=io.StringIO(), width=120, **options)
+        with terminal.shown_progress(console, quiet=False) as show:
+            for done in range(1, 41):
+                show(Progress(done, 40, "learning [b]"))
+        return console.file.getvalue()
+
+    bar = shown(force_terminal=True, color_system=None)
+    assert "100%" in bar
+    assert "left; learning [b]" in bar
+
+    lines = shown(force_terminal=False).splitlines()
+    assert lines[0] == "Compiling ..."
+    # The pace is known from the second report on: 5 %, and then one line a tenth.
+    assert [line.split("%")[0] for line in lines[1:]] == ["Fitting: 5"] + [
+        f"Fitting: {share}" for share in range(10, 101, 10)
+    ]
+    assert all(line.endswith("left; learning [b]") for line in lines[1:])
+
+
+def test_a_reader_that_leaves_is_no_error():
+    with start("datasets") as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert err == ""
+
+
+def test_an_encoding_without_the_names_is_no_error(tmp_path):
+    pd.DataFrame(np.eye(6)[:, :3] + np.arange(6)[:, None], columns=["größe", "länge", "höhe"]).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "vcuda", "check", str(tmp_path / "t.csv")],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+    )
+    assert done.returncode == 0
+    assert rb"gr\xf6\xdfe" in done.stdout
+
+
+# The other commands -----------------------------------------------------------------------------------------
+
+
+def test_check(run, simulated, tmp_path):
+    answer = run("check", simulated / "train.csv")
+    assert answer.code == 0
+    assert "64 rows, 3 columns" in answer.out
+    table = pd.read_csv(simulated / "train.csv")
+    line = next(line for line in answer.out.splitlines() if line.split()[:1] == [table.columns[1]])
+    column = table.iloc[:, 1]
+    numbers = (column.mean(), column.std(ddof=0), column.min(), column.max())
+    assert line.split()[1:] == [f"{number:.4g}" for number in numbers]
+    assert "It can be used, nothing odd was found." in answer.out
+
+    wide = np.random.default_rng(0).normal(size=(20, 40))
+    wide[:, 7] = wide[:, 3]
+    pd.DataFrame(wide, columns=[f"gene{k}" for k in range(40)]).to_csv(tmp_path / "wide.csv", index=False)
+    answer = run("check", tmp_path / "wide.csv")
+    assert answer.code == 0
+    assert "10 more columns" in answer.out
+    assert "Note: Columns 'gene3' and 'gene7' hold the same values" in answer.out
+    assert "with the notes above in mind" in answer.out
+
+    answer = run("check", tmp_path / "nothing.csv")
+    assert answer.code == 2
+    assert "no such file" in answer.err
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+def test_sample(ending, run, fitted, tmp_path):
+    path = tmp_path / f"graphs.{ending}"
+    assert run("sample", fitted, "-n", 30, "--seed", 5, "-o", path).code == 0
+    graphs = vcuda.Posterior.load(fitted).sample(30, seed=5)
+    if ending == "npz":
+        with np.load(path, allow_pickle=False) as stored:
+            samples = vcuda.GraphSamples(
+                names=tuple(stored["names"].tolist()),
+                **{name: stored[name] for name in ("offsets", "sources", "targets", "weights")},
+            )
+        np.testing.assert_array_equal(samples.dense(), graphs.dense())
+    else:
+        with open(path, newline="") as file:
+            header, *lines = csv.reader(file)
+        assert header == ["sample", "source", "target"]
+        position = {name: k for k, name in enumerate(graphs.names)}
+        dense = np.zeros((30, 3, 3), dtype=bool)
+        for k, source, target in lines:
+            dense[int(k), position[source], position[target]] = True
+        np.testing.assert_array_equal(dense, graphs.dense())
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_sample_refuses(run, fitted, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    for run_folder, output, reason in (
+        (tmp_path, "graphs.csv", "is not a run of vcuda"),
+        (fitted, "graphs.txt", ".csv or .npz"),
+        (fitted, "folder.csv", "is a folder"),
+        (fitted, "nowhere/graphs.csv", "does not exist"),
+    ):
+        answer = run("sample", run_folder, "-o", tmp_path / output)
+        assert answer.code == 2
+        assert answer.out == ""
+        assert reason in answer.err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder.csv"]
+
+
+def test_evaluate(run, fitted, simulated):
+    arguments = ("evaluate", fitted, "--truth", simulated / "graph.csv", "--seed", 2, "--samples", 50)
+    posterior = vcuda.Posterior.load(fitted)
+    truth = vcuda.read_graph(simulated / "graph.csv", posterior.names)
+    numbers = vcuda.evaluate(posterior, truth, samples=50, seed=2)
+    spoken = json.loads(run(*arguments, "--json").out)
+    assert spoken == {name: None if np.isnan(value) else value for name, value in numbers.items()}
+
+    with_test = (*arguments, "--test", simulated / "test.csv")
+    numbers |= posterior.held_out(simulated / "test.csv", seed=2)
+    assert json.loads(run(*with_test, "--json").out) == numbers
+
+    told = run(*with_test)
+    assert told.code == 0
+    assert numbers.keys() == runs.MEANINGS.keys()
+    for name, value in numbers.items():
+        assert any(
+            line.startswith(f" {name.replace('_', ' ')} ") and f" {value:.4g} " in line
+            for line in told.out.splitlines()
+        )
+
+
+def test_evaluate_refuses(run, fitted, simulated, tmp_path):
+    (tmp_path / "graph.csv").write_text("source,target\nX1,Y\n")
+    for truth, reason in (
+        ("sachs", "differ in"),
+        (tmp_path / "graph.csv", "'Y'"),
+        ("nothing.csv", "no such file"),
+    ):
+        answer = run("evaluate", fitted, "--truth", truth)
+        assert answer.code == 2
+        assert answer.out == ""
+        assert reason in answer.err
+    answer = run("evaluate", fitted, "--truth", simulated / "graph.csv", "--test", "sachs")
+    assert answer.code == 2
+    assert "column" in answer.err
+
+
+def test_simulate(run, tmp_path):
+    options = ("--graph", "sf", "--nodes", 6, "--edges", 6, "--mechanism", "mlp", "--noise", "unequal")
+    more = ("--noise-family", "laplace", "--rows", 40, "--test-rows", 30, "--seed", 7)
+    folder = tmp_path / "a" / "b"
+    assert run("simulate", "-o", folder, *options, *more).code == 0
+    drawn = vcuda.simulate(
+        "sf",
+        nodes=6,
+        edges=6,
+        mechanism="mlp",
+        noise="unequal",
+        noise_family="laplace",
+        rows=40,
+        test_rows=30,
+        seed=7,
+    )
+    assert {path.name for path in folder.iterdir()} == {"train.csv", "test.csv", "graph.csv"}
+    for name, part in (("train", drawn.train), ("test", drawn.test)):
+        table = vcuda.as_dataset(folder / f"{name}.csv")
+        assert table.names == part.names
+        np.testing.assert_array_equal(table.values, part.values)
+    np.testing.assert_array_equal(vcuda.read_graph(folder / "graph.csv", drawn.train.names), drawn.graph)
+
+
+def test_simulate_refuses(run, tmp_path):
+    assert run("simulate", "-o", tmp_path / "bad", "--nodes", 1).code == 2
+    assert not (tmp_path / "bad").exists()
+    (tmp_path / "train.csv").write_text("mine")
+    answer = run("simulate", "-o", tmp_path)
+    assert answer.code == 2
+    assert "already holds train.csv" in answer.err
+    assert (tmp_path / "train.csv").read_text() == "mine"
+    answer = run("simulate", "-o", tmp_path / "train.csv")
+    assert answer.code == 2
+    assert "is a file" in answer.err
+
+
+def test_datasets(run):
+    answer = run("datasets")
+    assert answer.code == 0
+    assert "853 rows, 11 columns: Raf" in answer.out
+    assert "Licence: MIT" in answer.out
+
+
+def test_sachs_needs_no_file(run):
+    answer = run("check", "sachs")
+    assert answer.code == 0
+    assert "sachs: 853 rows, 11 columns." in answer.out

@@ -1,0 +1,115 @@
+"""``import vcuda`` is light, its public names are there, and imports in the package point one way only."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import vcuda
+
+ROOT = Path(vcuda.__file__).parent
+# Each may import from itself and from what stands above it, never from its neighbours on the same line.
+LAYERS = [
+    {"errors"},
+    {"specs", "graphs"},
+    {"data"},
+    {"dags", "models"},
+    {"posterior"},
+    {"infer", "baselines"},
+    {"summaries", "metrics"},
+    {"outputs"},
+    {"cli"},
+    {"__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+JAX_LIVES_IN = {"dags", "models", "infer", "baselines"}
+HEAVY = ("jax", "pandas", "scipy", "sklearn", "numpy", "pyarrow", "matplotlib")
+
+
+def imported_by(path: Path, *, at_top: bool = False) -> set[str]:
+    """Full names of all that a file imports, inside functions too unless only the top is asked for."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in tree.body if at_top else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    here = part_of(path)
+    assert here in RANK, f"{here} has no place in the layers"
+    for name in imported_by(path):
+        if name.split(".")[0] != "vcuda":
+            continue
+        there = name.split(".")[1]
+        assert there in RANK, f"{path.name} imports {name}: import it from the module that defines it"
+        assert there == here or RANK[there] < RANK[here], f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_jax_stays_in_its_layers(path):
+    if part_of(path) not in JAX_LIVES_IN:
+        assert not {name for name in imported_by(path, at_top=True) if name.split(".")[0] == "jax"}
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has imported after some code."""
+    report = "import sys; sys.stderr.write(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_import_vcuda_is_light():
+    assert modules_after("import vcuda; dir(vcuda)").isdisjoint(HEAVY)
+
+
+def test_help_is_light():
+    modules = modules_after("from vcuda.cli import main\ntry: main(['fit', '--help'])\nexcept SystemExit: pass")
+    assert "typer" in modules
+    assert modules.isdisjoint(HEAVY)
+
+
+def test_data_needs_no_jax():
+    code = "import vcuda; vcuda.as_dataset('sachs'); vcuda.simulate('er', nodes=3, edges=2, rows=5, test_rows=5)"
+    assert "jax" not in modules_after(code)
+
+
+def test_public_names_resolve_and_are_told_to_type_checkers():
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    block = next(
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    )
+    told = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert told == vcuda._HOME_OF
+    for name in vcuda.__all__:
+        assert getattr(vcuda, name).__name__ == name
+    assert set(vcuda.__all__) < set(dir(vcuda))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'fti'"):
+        _ = vcuda.fti
+
+
+def test_version_is_that_of_the_project():
+    project = ROOT.parents[1] / "pyproject.toml"
+    assert vcuda.__version__ == tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
