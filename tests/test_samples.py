@@ -1,9 +1,10 @@
 """GraphSamples: sparse storage says the same as dense graphs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, RunError
 from vcuda.graphs import is_dag
 from vcuda.posterior import GraphSamples
 
@@ -73,3 +74,34 @@ def test_what_cannot_be_graphs_is_refused(change, message):
     }
     with pytest.raises(ConfigError, match=message):
         GraphSamples(**good | change)
+
+
+def test_saved_graphs_come_back(tmp_path):
+    graphs = random_dags(6, 3, np.random.default_rng(2))
+    graphs[1] = False
+    names = ("a", "=cmd", 'ö, "b"')
+    samples = GraphSamples.from_dense(names, graphs, np.arange(1, 7) / 21)
+    samples.save(tmp_path / "graphs.npz")
+    again = GraphSamples.load(tmp_path / "graphs.npz")
+    assert again.names == names
+    np.testing.assert_array_equal(again.dense(), graphs)
+    np.testing.assert_array_equal(again.weights, samples.weights)
+    samples.save(tmp_path / "graphs.csv")
+    table = pd.read_csv(tmp_path / "graphs.csv")
+    for k, graph in enumerate(graphs):
+        listed = {
+            (names.index(s), names.index(t))
+            for s, t in table.loc[table["sample"] == k, ["source", "target"]].to_numpy()
+        }
+        assert listed == set(zip(*np.nonzero(graph), strict=True))
+
+
+def test_files_that_are_no_graph_samples_are_refused(tmp_path):
+    samples = GraphSamples.from_dense(NAMES, np.zeros((3, 3)))
+    with pytest.raises(ConfigError, match=r"\.csv or \.npz"):
+        samples.save(tmp_path / "graphs.txt")
+    np.savez(tmp_path / "other.npz", offsets=np.array([0, 1]))
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    for name in ("other.npz", "broken.npz", "absent.npz"):
+        with pytest.raises(RunError, match=name):
+            GraphSamples.load(tmp_path / name)

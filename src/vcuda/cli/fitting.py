@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vcuda.cli.options import INTERRUPTED, Json, Seed, Table
-from vcuda.cli.runs import write_samples
 from vcuda.cli.terminal import (
     StopOnRequest,
     drafts,
@@ -117,7 +116,7 @@ def fit(
         graphs_file.unlink(missing_ok=True)  # of an earlier run, which is replaced
         if samples:
             with drafts(run) as folder:
-                write_samples(folder / graphs_file.name, posterior.sample(samples, seed=seed))
+                posterior.sample(samples, seed=seed).save(folder / graphs_file.name)
     if as_json:
         show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
     elif not quiet:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vcuda.cli.options import Json, Run, Seed
 from vcuda.cli.terminal import drafts, results, say, show_json, show_table
 from vcuda.errors import ConfigError, RunError
-
-if TYPE_CHECKING:
-    from vcuda.posterior import GraphSamples
 
 MEANINGS = {
     "auroc": "chance that a true edge ranks above a pair without one; 0.5 is guessing, 1 perfect",
@@ -60,33 +57,9 @@ def sample(
 
     graphs = Posterior.load(run).sample(number, seed=seed)
     with drafts(output.parent) as folder:
-        write_samples(folder / output.name, graphs)
+        graphs.save(folder / output.name)
     edges = float(graphs.weights @ graphs.edge_counts())
     say(results(), f"Wrote {len(graphs):,} graphs with {edges:.1f} edges on average to {output}.")
-
-
-def write_samples(path: Path, graphs: GraphSamples) -> None:
-    """As CSV (sample, source, target) or as npz, by the ending of the name."""
-    if path.suffix.lower() == ".npz":
-        import numpy as np
-
-        np.savez_compressed(
-            path,
-            names=np.array(graphs.names),
-            offsets=graphs.offsets,
-            sources=graphs.sources,
-            targets=graphs.targets,
-            weights=graphs.weights,
-        )
-        return
-    import csv
-
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["sample", "source", "target"])
-        for k in range(len(graphs)):
-            ends = zip(*graphs.edges(k), strict=True)
-            writer.writerows((k, graphs.names[source], graphs.names[target]) for source, target in ends)
 
 
 def evaluate(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
+import pandas as pd
 
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, RunError
 from vcuda.graphs import is_acyclic_edges
 
 
@@ -135,3 +139,31 @@ class GraphSamples:
         ends = np.cumsum(counts)
         position = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
         return GraphSamples.from_counts(self.names, counts, self.sources[position], self.targets[position])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a table of edges (.csv: sample, source, target) or all arrays (.npz), by the ending of the name.
+
+        A graph without edges has no line in the table, and the table has no weights; the arrays lose nothing.
+        """
+        ending = Path(path).suffix.lower()
+        if ending == ".npz":
+            arrays = {field: getattr(self, field) for field in ("offsets", "sources", "targets", "weights")}
+            np.savez_compressed(path, allow_pickle=False, names=np.array(self.names), **arrays)
+        elif ending == ".csv":
+            names = np.array(self.names, dtype=object)
+            sample = np.repeat(np.arange(len(self)), self.edge_counts())
+            lines = {"sample": sample, "source": names[self.sources], "target": names[self.targets]}
+            pd.DataFrame(lines).to_csv(path, index=False)
+        else:
+            raise ConfigError(f"{path}: graphs are written as .csv or .npz; end the name with one of them")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> GraphSamples:
+        """Read the .npz file that :meth:`save` wrote; nothing in it is ever executed."""
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            names = tuple(str(name) for name in arrays.pop("names"))
+            return cls(names=names, **arrays)
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            raise RunError(f"{path} is not a file of graph samples ({error})") from error
