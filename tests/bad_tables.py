@@ -86,9 +86,7 @@ def too_wide(folder: Path) -> Path:
 
 
 BAD_TABLES: dict[str, BadTable] = {
-    "missing file": BadTable(
-        missing_file, ("no such file", "did you mean 'measurements.csv'?", "check the path")
-    ),
+    "missing file": BadTable(missing_file, ("no such file", "did you mean 'measurements.csv'?", "check the path")),
     "missing folder": BadTable(lambda folder: folder / "nowhere" / "a.csv", ("nowhere does not exist",)),
     "a folder": BadTable(a_folder, ("is a folder", "give the path of one file")),
     "unknown extension": BadTable(text("a,b", "1,2", name="t.xlsx"), ("'.xlsx'", "save the table as CSV")),
@@ -107,9 +105,7 @@ BAD_TABLES: dict[str, BadTable] = {
     ),
     "no header": BadTable(text(*GOOD_ROWS), ("first line holds only numbers", "'2.5'", "X1,X2,X3")),
     "row numbers": BadTable(text(",b,c", *GOOD_ROWS), ("first column has no name", "index=False")),
-    "row numbers read back": BadTable(
-        text("Unnamed: 0,b,c", *GOOD_ROWS), ("first column has no name", "index=False")
-    ),
+    "row numbers read back": BadTable(text("Unnamed: 0,b,c", *GOOD_ROWS), ("first column has no name", "index=False")),
     "not a number": BadTable(
         good_text_with(3, "3,oops,0.2"),
         ("data row 3 (line 4 of the file)", "column 'b'", "'oops'", "write a number"),
@@ -159,9 +155,7 @@ BAD_TABLES: dict[str, BadTable] = {
         ("'b'", "too little to be squared", "another unit"),
     ),
     "too many columns": BadTable(too_wide, (" columns would need about", "GB of memory", "choose at most")),
-    "a short line": BadTable(
-        good_text_with(2, "2,0.5"), ("line 3 has 2 cells", "header has 3 names", "as many cells")
-    ),
+    "a short line": BadTable(good_text_with(2, "2,0.5"), ("line 3 has 2 cells", "header has 3 names", "as many cells")),
     "a long line": BadTable(
         good_text_with(6, "6,0.7,0.8,9"), ("line 7 has 4 cells", "header has 3 names", "as many cells")
     ),
@@ -190,9 +184,7 @@ BAD_TABLES: dict[str, BadTable] = {
     "times in Parquet": BadTable(
         parquet(when=pa.array([1, 2, 3, 4, 5], pa.timestamp("s"))), ("'when'", "dates or times", "days since")
     ),
-    "lists in Parquet": BadTable(
-        parquet(many=[[1], [2], [3], [4], [5]]), ("'many'", "list", "leave the column out")
-    ),
+    "lists in Parquet": BadTable(parquet(many=[[1], [2], [3], [4], [5]]), ("'many'", "list", "leave the column out")),
     "missing in Parquet": BadTable(
         parquet(b=pa.array([1, 2, None, 5, 4])),
         ("one value is missing", "'b'", "in data row 3:", "fill it in"),

@@ -104,11 +104,10 @@ def test_version_and_help(run):
 
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
-    from vcuda.infer.fit import ENGINES, Preset
-    from vcuda.models import MODELS
+    from vcuda.infer.fit import ENGINES, MODEL_NAMES, Preset
     from vcuda.models.base import Noise
 
-    assert get_args(fitting.Model) == tuple(MODELS)
+    assert get_args(fitting.Model) == MODEL_NAMES
     assert get_args(fitting.Engine) == tuple(ENGINES)
     assert get_args(fitting.Noise) == get_args(Noise)
     assert get_args(fitting.Preset) == get_args(Preset)

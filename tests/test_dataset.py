@@ -72,9 +72,7 @@ GOOD_TABLES = {
     "pandas objects": lambda folder: FRAME.astype(object),
     "polars": lambda folder: pl.DataFrame({name: FRAME[name].to_numpy() for name in FRAME}),
     "arrow table": lambda folder: pa.Table.from_pandas(FRAME, preserve_index=False),
-    "arrow batches": lambda folder: pa.Table.from_pandas(FRAME, preserve_index=False).to_reader(
-        max_chunksize=7
-    ),
+    "arrow batches": lambda folder: pa.Table.from_pandas(FRAME, preserve_index=False).to_reader(max_chunksize=7),
 }
 
 
@@ -253,9 +251,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 def test_width_is_refused_by_the_memory_that_is_free_before_a_cell_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(dataset_module, "memory_available", lambda: 16_000_000_000)
     # 12 arrays x 50,000² x 4 bytes = 120 GB; sqrt(16 GB / 48 bytes) = 18,257 columns.
-    expected = (
-        r"50,000 columns would need about 120\.0 GB .* 16\.0 GB are free: choose at most 18,257 columns"
-    )
+    expected = r"50,000 columns would need about 120\.0 GB .* 16\.0 GB are free: choose at most 18,257 columns"
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"g{k}" for k in range(50_000)) + "\nbroken\n")
     with pytest.raises(DataError, match=expected):
@@ -295,12 +291,8 @@ def test_spelling_of_numbers_and_truth_values(tmp_path):
 
 def test_quoted_names_keep_separators_and_line_breaks(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text(
-        '"dose, mg";"two\nlines";plain\n' + "\n".join(GOOD_ROWS).replace(",", ";").replace("2.0", "x")
-    )
-    with pytest.raises(
-        DataError, match=r"data row 3 \(line 5 of the file\) of column 'two\\nlines' holds 'x'"
-    ):
+    path.write_text('"dose, mg";"two\nlines";plain\n' + "\n".join(GOOD_ROWS).replace(",", ";").replace("2.0", "x"))
+    with pytest.raises(DataError, match=r"data row 3 \(line 5 of the file\) of column 'two\\nlines' holds 'x'"):
         as_dataset(path)
 
 
@@ -316,9 +308,7 @@ def test_integer_labels_of_pandas_become_names():
     assert as_dataset(pd.DataFrame(VALUES)).names == ("0", "1", "2")
 
 
-@pytest.mark.parametrize(
-    "make", [lambda v: v, pd.DataFrame, lambda v: pa.table({f"c{k}": v[:, k] for k in range(3)})]
-)
+@pytest.mark.parametrize("make", [lambda v: v, pd.DataFrame, lambda v: pa.table({f"c{k}": v[:, k] for k in range(3)})])
 def test_the_callers_table_is_neither_changed_nor_watched(make):
     mine = VALUES.copy()
     data = as_dataset(make(mine))

@@ -65,7 +65,12 @@ def test_options_reach_the_engine(fitted):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "forest"}, "linear, mlp"),
+        ({"model": "forest"}, "linear, mlp, gp"),
+        ({"model": "gp"}, "use engine exact"),
+        ({"model": "mlp", "engine": "exact"}, "linear, gp or additive"),
+        ({"model": "gp", "noise": "equal", "engine": "exact"}, "leave noise out"),
+        ({"engine": "exact", "preset": "paper"}, "belong to engine variational"),
+        ({"engine": "exact", "noise": "loud"}, "unit, equal, unequal"),
         ({"engine": "magic"}, "variational"),
         ({"preset": "best"}, "default or paper"),
         ({"noise": "loud"}, "unit, equal, unequal"),

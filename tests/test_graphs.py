@@ -171,11 +171,7 @@ def meek_closure(graph):
             rule1 = any(directed[a, b] and not adjacent[a, c] and a != c for a in nodes)
             rule2 = any(directed[b, a] and directed[a, c] for a in nodes)
             rule3 = any(
-                undirected[b, a]
-                and directed[a, c]
-                and undirected[b, e]
-                and directed[e, c]
-                and not adjacent[a, e]
+                undirected[b, a] and directed[a, c] and undirected[b, e] and directed[e, c] and not adjacent[a, e]
                 for a, e in combinations(nodes, 2)
             )
             if rule1 or rule2 or rule3:

@@ -71,9 +71,7 @@ def test_cards_are_complete():
         assert all([card.title, card.source, card.licence, card.citation, card.note])
     sachs = library.card("sachs")
     assert "Copyright (c) 2018 Diviyan Kalainathan" in sachs.licence
-    assert (
-        "Permission is hereby granted" in (files("vcuda.data") / "tables" / "sachs_licence.txt").read_text()
-    )
+    assert "Permission is hereby granted" in (files("vcuda.data") / "tables" / "sachs_licence.txt").read_text()
     assert "consensus" in sachs.note
     assert "not the truth" in sachs.note
 

@@ -98,9 +98,7 @@ def test_distances_by_hand():
 
 def test_distances_against_brute_force_over_dense_graphs():
     def pairs_that_differ(one, other):
-        return sum(
-            (one[i, j], one[j, i]) != (other[i, j], other[j, i]) for i, j in combinations(range(len(one)), 2)
-        )
+        return sum((one[i, j], one[j, i]) != (other[i, j], other[j, i]) for i, j in combinations(range(len(one)), 2))
 
     rng = np.random.default_rng(1)
     all_graphs = enumerate_dags(4)

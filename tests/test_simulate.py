@@ -172,9 +172,7 @@ def test_gp_draws_have_the_stated_covariance(exact_rows, monkeypatch):
 @pytest.mark.parametrize("family", ["gaussian", "uniform", "laplace", "gumbel"])
 @pytest.mark.parametrize("noise", ["equal", "unequal"])
 def test_noise_has_the_stated_shape_mean_and_scale(family, noise):
-    made = simulate(
-        "er", nodes=8, edges=10, noise=noise, noise_family=family, rows=4000, test_rows=1000, seed=7
-    )
+    made = simulate("er", nodes=8, edges=10, noise=noise, noise_family=family, rows=4000, test_rows=1000, seed=7)
     rows = np.vstack([made.train.values, made.test.values])
     residual = (rows - rows @ made.weights) / made.noise_scales
     scale = np.sqrt(6) / np.pi
@@ -235,9 +233,7 @@ def test_er_edges_are_counted_and_oriented_without_preference():
     assert np.all(total.diagonal() == 0)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "edges", "realised"), [(10, 10, 9), (10, 20, 16), (10, 40, 24), (200, 600, 591)]
-)
+@pytest.mark.parametrize(("nodes", "edges", "realised"), [(10, 10, 9), (10, 20, 16), (10, 40, 24), (200, 600, 591)])
 def test_scale_free_graphs_have_the_known_number_of_edges(nodes, edges, realised):
     made = simulate("sf", nodes=nodes, edges=edges, rows=1, test_rows=1)
     assert is_dag(made.graph)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vcuda.errors import VcudaError as VcudaError
     from vcuda.infer.fit import fit as fit
     from vcuda.infer.progress import Progress as Progress
+    from vcuda.infer.scored import Exact as Exact
     from vcuda.infer.variational import Variational as Variational
     from vcuda.metrics import evaluate as evaluate
     from vcuda.models.linear import Linear as Linear
@@ -50,6 +51,7 @@ _HOMES = {
     "vcuda.models.linear": ("Linear",),
     "vcuda.models.mlp": ("MLP",),
     "vcuda.infer.variational": ("Variational",),
+    "vcuda.infer.scored": ("Exact",),
     "vcuda.infer.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),

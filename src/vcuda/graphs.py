@@ -164,18 +164,14 @@ def count_dags(nodes: int) -> int:
         raise ConfigError(f"A graph has zero or more nodes, not {nodes}.")
     counts = [1]
     for d in range(1, nodes + 1):
-        counts.append(
-            sum((-1) ** (k + 1) * comb(d, k) * 2 ** (k * (d - k)) * counts[d - k] for k in range(1, d + 1))
-        )
+        counts.append(sum((-1) ** (k + 1) * comb(d, k) * 2 ** (k * (d - k)) * counts[d - k] for k in range(1, d + 1)))
     return counts[nodes]
 
 
 def enumerate_dags(nodes: int) -> BoolArray:
     """Every DAG of at most five labelled nodes, as a (count, d, d) array that begins with the empty graph."""
     if not 1 <= nodes <= 5:
-        raise ConfigError(
-            f"All DAGs are listed for 1 to 5 nodes, not {nodes}; six nodes have {count_dags(6):,}."
-        )
+        raise ConfigError(f"All DAGs are listed for 1 to 5 nodes, not {nodes}; six nodes have {count_dags(6):,}.")
     low, high = np.triu_indices(nodes, k=1)
     # Each pair of nodes is apart, forward or backward: one digit of a number in base three says which.
     digits = np.arange(3**low.size)[:, None] // 3 ** np.arange(low.size) % 3
@@ -195,8 +191,7 @@ def _edge_arrays(
     target = np.asarray(targets, dtype=np.int64)
     if source.ndim != 1 or source.shape != target.shape:
         raise ConfigError(
-            f"Edges are two lists of the same length; sources have shape {source.shape}, "
-            f"targets {target.shape}."
+            f"Edges are two lists of the same length; sources have shape {source.shape}, targets {target.shape}."
         )
     if source.size:
         lowest = int(min(source.min(), target.min()))

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 STRONGEST_EDGES = 15
 SMALLEST_SHOWN_PROBABILITY = 0.01
 
-Model = Literal["linear", "mlp"]
+Model = Literal["linear", "mlp", "gp", "additive"]
 Noise = Literal["unit", "equal", "unequal"]
-Engine = Literal["variational"]
+Engine = Literal["variational", "exact"]
 Preset = Literal["default", "paper"]
 
 

@@ -78,9 +78,7 @@ class Dataset:
         values = np.ascontiguousarray(values)
         values.flags.writeable = False
         if values.ndim != 2 or values.shape[1] != len(self.names):
-            raise DataError(
-                f"{self.source}: values of shape {values.shape} do not fit {len(self.names)} names."
-            )
+            raise DataError(f"{self.source}: values of shape {values.shape} do not fit {len(self.names)} names.")
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -164,9 +162,7 @@ def as_dataset(data: TableLike, *, names: Sequence[str] | None = None) -> Datase
     (5, ('dose', 'response'), [3.0, 1.5])
     """
     if names is not None and not _is_array(data):
-        raise ConfigError(
-            "names belong to an array; this table has names of its own: rename its columns instead."
-        )
+        raise ConfigError("names belong to an array; this table has names of its own: rename its columns instead.")
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (str, os.PathLike)):
@@ -308,9 +304,7 @@ def _check_memory(raw: RawTable, columns: int) -> None:
 def _check_rows(raw: RawTable, values: FloatArray) -> None:
     rows = values.shape[0]
     if rows == 0:
-        raise DataError(
-            f"{raw.source}: the table has names but no rows: add at least {MINIMUM_ROWS} rows of numbers."
-        )
+        raise DataError(f"{raw.source}: the table has names but no rows: add at least {MINIMUM_ROWS} rows of numbers.")
     if rows < MINIMUM_ROWS:
         count = "one row" if rows == 1 else f"{rows} rows"
         raise DataError(f"{raw.source}: the table has only {count}: at least {MINIMUM_ROWS} are needed.")
@@ -346,9 +340,7 @@ def _check_cells(raw: RawTable, names: Sequence[str], values: FloatArray) -> Non
         fault = f"column {which} does not vary ({values[0, constant[0]]:g} in every row)"
         if len(constant) > 1:
             fault = f"columns {which} do not vary"
-        raise DataError(
-            f"{raw.source}: {fault}: leave out what is constant, it has neither causes nor effects."
-        )
+        raise DataError(f"{raw.source}: {fault}: leave out what is constant, it has neither causes nor effects.")
 
 
 def _check_scales(data: Dataset) -> None:

@@ -54,9 +54,7 @@ def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
     kind = FILE_KINDS.get(extension)
     if kind is None or (compressed and kind != "text"):
         ending = "".join(path.suffixes[-2:]) if compressed else path.suffix
-        raise DataError(
-            f"{path}: the extension {ending!r} tells no known format: save the table as {READABLE}."
-        )
+        raise DataError(f"{path}: the extension {ending!r} tells no known format: save the table as {READABLE}.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
     return _from_text(path) if kind == "text" else _from_arrow_file(path, kind)
@@ -166,9 +164,7 @@ def _refuse_ragged(path: Path, width: int) -> None:
             if number == 1 and len(record) == width + 1:
                 remedy += " (R writes row names that have no name: use write.csv with row.names = FALSE)"
             cells = "one cell" if len(record) == 1 else f"{len(record):,} cells"
-            raise DataError(
-                f"{path}: line {line:,} has {cells} where the header has {width:,} names: {remedy}."
-            )
+            raise DataError(f"{path}: line {line:,} has {cells} where the header has {width:,} names: {remedy}.")
 
 
 def _from_arrow_file(path: Path, kind: str) -> RawTable:

@@ -34,8 +34,7 @@ def findings(data: Dataset) -> list[str]:
         )
     counting = np.flatnonzero(np.all(np.diff(data.values, axis=0) == 1, axis=0))
     notes.extend(
-        f"Column {shortened(data.names[k])} only counts the rows: leave it out if it is a row number."
-        for k in counting
+        f"Column {shortened(data.names[k])} only counts the rows: leave it out if it is a row number." for k in counting
     )
     lost = np.flatnonzero(data.scale < SMALLEST_RELATIVE_SCALE * np.abs(data.mean))
     notes.extend(
@@ -127,9 +126,7 @@ def relations(standardised: FloatArray, *, limit: int = 5) -> list[tuple[int, ..
     weights = solve_triangular(factor[:rank, :rank], factor[:rank, rank:])
     found: list[tuple[int, ...]] = []
     for column, weight in zip(dependent, weights.T, strict=True):
-        others = np.sort(
-            chosen[weight**2 > 0.1 * UNEXPLAINED / columns]
-        )  # the rest cannot add up to anything
+        others = np.sort(chosen[weight**2 > 0.1 * UNEXPLAINED / columns])  # the rest cannot add up to anything
         if _explained(standardised[:, others], standardised[:, column]):
             found.append((*others.tolist(), int(column)))
         if len(found) == limit:

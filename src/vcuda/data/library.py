@@ -181,9 +181,7 @@ def _from_matrix(
     for i, (line, record) in enumerate(body):
         cells = record[1:] if labelled else record
         if len(cells) != len(names):
-            raise DataError(
-                f"{file}: line {line:,} has {len(cells)} cells for {len(names)} names: give one for each."
-            )
+            raise DataError(f"{file}: line {line:,} has {len(cells)} cells for {len(names)} names: give one for each.")
         for j, cell in enumerate(cells):
             if cell.strip() not in {"0", "1", "0.0", "1.0", "False", "True"}:
                 raise DataError(
@@ -200,8 +198,7 @@ def _reordered(graph: BoolArray, given: Sequence[str], names: Sequence[str], sou
     if set(given) != set(names):
         odd = [name for name in [*names, *given] if (name in names) != (name in given)]
         raise DataError(
-            f"{source}: the graph and the data differ in {listed(odd)}: give a graph of the columns "
-            f"{listed(names)}."
+            f"{source}: the graph and the data differ in {listed(odd)}: give a graph of the columns {listed(names)}."
         )
     order = [list(given).index(name) for name in names]
     return graph[np.ix_(order, order)]

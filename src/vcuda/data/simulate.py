@@ -174,8 +174,7 @@ def simulate(
         values = _propagate(order, dag, rows + test_rows, noise_of, mean_of)
     if not np.all(np.abs(values) <= LARGEST_VALUE):
         raise ConfigError(
-            f"with {count:,} edges the values grow along the order beyond {LARGEST_VALUE:g}: "
-            "ask for fewer edges"
+            f"with {count:,} edges the values grow along the order beyond {LARGEST_VALUE:g}: ask for fewer edges"
         )
     config = {
         "graph": graph,

@@ -95,9 +95,7 @@ def from_arrow(table: Any, source: str) -> RawTable:
 def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
     """The positions and names of an Arrow schema's columns, and a note if a pandas index was left out."""
     # pandas writes a row index as a column and says so in the metadata; read back by pandas it is no column.
-    index = {
-        name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)
-    }
+    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
     every = schema.names  # once: Arrow makes a new list each time
     kept = [k for k, name in enumerate(every) if name not in index]
     left_out = [name for name in every if name in index]
@@ -161,11 +159,7 @@ def _pandas_numbers(column: Any, refuse: _Refusal) -> Any:
         refuse("holds categories", CATEGORY_REMEDY)
     if kinds.is_complex_dtype(dtype):
         refuse("holds complex numbers", COMPLEX_REMEDY)
-    if (
-        kinds.is_datetime64_any_dtype(dtype)
-        or kinds.is_timedelta64_dtype(dtype)
-        or isinstance(dtype, pd.PeriodDtype)
-    ):
+    if kinds.is_datetime64_any_dtype(dtype) or kinds.is_timedelta64_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         refuse("holds dates or times", DATE_REMEDY)
     if kinds.is_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -187,17 +181,11 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
         expected = "a two-dimensional array with a row for each observation and a column for each variable"
         raise DataError(f"{source}: its shape is {array.shape}: pass {expected}.")
     if isinstance(names, str):
-        raise ConfigError(
-            f"names must be a list of names, one for each column, not the text {shortened(names)}."
-        )
+        raise ConfigError(f"names must be a list of names, one for each column, not the text {shortened(names)}.")
     width = array.shape[1]
-    labels = (
-        tuple(f"X{k}" for k in range(1, width + 1)) if names is None else tuple(str(name) for name in names)
-    )
+    labels = tuple(f"X{k}" for k in range(1, width + 1)) if names is None else tuple(str(name) for name in names)
     if len(labels) != width:
-        raise DataError(
-            f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each."
-        )
+        raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
 
     def read() -> FloatArray:
         refuse = _Refusal(source, labels[0], data_row)

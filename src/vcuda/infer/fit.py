@@ -13,23 +13,27 @@ from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.scored import SCORES, Exact, run_exact, score_for
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.models import MODELS
 from vcuda.models.base import FunctionalModel, Noise
+from vcuda.models.scores import ScoreSpec
 from vcuda.posterior import Posterior
+from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
 Preset = Literal["default", "paper"]
-ENGINES: dict[str, type] = {"variational": Variational}
+ENGINES: dict[str, type] = {engine.name: engine for engine in (Variational, Exact)}
+MODEL_NAMES = (*MODELS, *SCORES)
 
 
 def fit(
     data: Any,
     *,
-    model: str | FunctionalModel = "linear",
+    model: str | FunctionalModel | ScoreSpec = "linear",
     noise: Noise | None = None,
     prior: float | DagPrior | None = None,
-    engine: str | Variational = "variational",
+    engine: str | Variational | Exact = "variational",
     preset: Preset = "default",
     standardise: bool = False,
     seed: int = 0,
@@ -43,7 +47,8 @@ def fit(
         A path (CSV, TSV, Parquet, Feather), a pandas, Polars or Arrow table, an array, a :class:`Dataset`, or the
         name of a bundled table (``"sachs"``).
     model
-        ``"linear"``, ``"mlp"``, or a spec such as ``MLP(hidden=(64,))``.
+        ``"linear"``; ``"mlp"`` for engine variational; ``"gp"`` or ``"additive"`` for engine exact; or a spec such as
+        ``MLP(hidden=(64,))`` or ``BGe()``.
     noise
         ``"unit"``, ``"equal"`` or ``"unequal"`` noise variances; only with a model given by name. By default unequal,
         which does not depend on the units of the columns; preset ``paper`` has unit noise.
@@ -51,7 +56,7 @@ def fit(
         The probability of an edge between two variables when the order allows it, or a :class:`DagPrior`. By default
         one expected parent a variable.
     engine
-        ``"variational"``, or a spec such as ``Variational(restarts=8)``.
+        ``"variational"``, ``"exact"`` (up to about 20 columns), or a spec such as ``Variational(restarts=8)``.
     preset
         ``"default"``, or ``"paper"`` for the authors' program as it was run (bias-free functions, unit noise, one
         graph a step, edge prior 0.1).
@@ -68,16 +73,19 @@ def fit(
         An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
     """
     table = as_dataset(data)
-    functional = _model(model, noise, preset)
+    _check_names(model, engine, noise, preset)
     dag_prior = _prior(prior, table, preset)
-    chosen = _engine(engine, functional, preset, table.n)
-    if standardise:
-        chosen = replace(chosen, scaling="columns")
     started = time.perf_counter()
-    outcome = run_variational(chosen, table, model=functional, prior=dag_prior, seed=seed, progress=progress)
+    if engine == "exact" or isinstance(engine, Exact):
+        if preset == "paper" or standardise:
+            raise ConfigError("preset paper and standardise belong to engine variational; leave them out")
+        outcome, described = _fit_exact(engine, table, model, noise, dag_prior, seed, progress)
+    else:
+        outcome, described = _fit_variational(
+            engine, table, model, noise, dag_prior, preset, standardise, seed, progress
+        )
     provenance = {
-        "engine": {"name": "variational", **to_json(chosen)},
-        "model": to_json(functional),
+        **described,
         "prior": to_json(dag_prior),
         "preset": preset,
         "seed": seed,
@@ -109,15 +117,52 @@ def versions() -> dict[str, str]:
     return {"python": python_version(), **{package: version(package) for package in packages}}
 
 
-def _model(model: str | FunctionalModel, noise: Noise | None, preset: Preset) -> FunctionalModel:
+def _fit_exact(
+    engine: Any, table: Dataset, model: Any, noise: Noise | None, prior: DagPrior, seed: int, progress: ProgressCallback
+) -> tuple[Outcome, dict[str, Any]]:
+    score = score_for(model, noise) if isinstance(model, str) else model
+    chosen = Exact() if isinstance(engine, str) else engine
+    outcome = run_exact(chosen, table, model=score, prior=prior, seed=seed, progress=progress)
+    told = {"name": model, "noise": noise or "unequal"} if isinstance(model, str) else {"name": type(model).__name__}
+    return outcome, {"engine": to_json(chosen), "model": told | {"score": type(score).__name__, **to_json(score)}}
+
+
+def _fit_variational(
+    engine: Any,
+    table: Dataset,
+    model: Any,
+    noise: Noise | None,
+    prior: DagPrior,
+    preset: Preset,
+    standardise: bool,
+    seed: int,
+    progress: ProgressCallback,
+) -> tuple[Outcome, dict[str, Any]]:
+    functional = _functional(model, noise, preset)
+    chosen = _variational(engine, functional, preset, table.n)
+    if standardise:
+        chosen = replace(chosen, scaling="columns")
+    outcome = run_variational(chosen, table, model=functional, prior=prior, seed=seed, progress=progress)
+    return outcome, {"engine": to_json(chosen), "model": to_json(functional)}
+
+
+def _check_names(model: Any, engine: Any, noise: Noise | None, preset: Preset) -> None:
+    """What can be said to be wrong before anything is computed."""
     if preset not in ("default", "paper"):
         raise ConfigError(f"preset must be default or paper, not {preset!r}")
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    if isinstance(model, str) and model not in MODEL_NAMES:
+        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, not {model!r}")
+    if not isinstance(model, str) and noise is not None:
+        raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
+
+
+def _functional(model: str | FunctionalModel, noise: Noise | None, preset: Preset) -> FunctionalModel:
     if not isinstance(model, str):
-        if noise is not None:
-            raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
         return model
     if model not in MODELS:
-        raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+        raise ConfigError(f"engine variational takes model {' or '.join(MODELS)}, not {model!r}; use engine exact")
     if preset == "paper":
         return MODELS[model](noise=noise or "unit", bias=False)
     return MODELS[model](noise=noise or "unequal")
@@ -131,11 +176,9 @@ def _prior(prior: float | DagPrior | None, table: Dataset, preset: Preset) -> Da
     return DagPrior(edge_probability=0.1) if preset == "paper" else DagPrior.for_nodes(table.d)
 
 
-def _engine(engine: str | Variational, model: FunctionalModel, preset: Preset, rows: int) -> Variational:
-    if isinstance(engine, str):
-        if engine not in ENGINES:
-            raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
-        if preset == "paper":
-            return Variational.paper(batch_size=64 if model.name == "linear" else 256)
-        return Variational.for_rows(rows)
-    return engine
+def _variational(engine: str | Variational, model: FunctionalModel, preset: Preset, rows: int) -> Variational:
+    if not isinstance(engine, str):
+        return engine
+    if preset == "paper":
+        return Variational.paper(batch_size=64 if model.name == "linear" else 256)
+    return Variational.for_rows(rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,9 @@ from vcuda.infer.elbo import Rows, Terms, Trained, elbo_terms, shuffled_rows, sp
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.watch import Watch, choose
 from vcuda.models.base import FunctionalModel, ModelParams, Noise
-from vcuda.posterior.laws import ColumnScaling, Scaling, TrainedMixture
+from vcuda.posterior.laws import ColumnScaling, Scaling
 from vcuda.posterior.posterior import Outcome, Status
+from vcuda.posterior.trained import TrainedMixture
 
 ScalingRule = Literal["auto", "raw", "common", "columns"]
 Validation = Literal["averaged", "authors"]
@@ -85,6 +86,7 @@ class Variational:
     check_every: int = 10
     patience: int = 10
     scaling: ScalingRule = "auto"
+    name: ClassVar[str] = "variational"
 
     def __post_init__(self) -> None:
         positive = ("epochs", "graph_samples", "restarts", "validation_graphs", "check_every", "patience")

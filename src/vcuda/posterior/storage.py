@@ -17,10 +17,13 @@ from typing import IO, Any
 import numpy as np
 
 from vcuda.errors import ConfigError, RunError
-from vcuda.posterior.laws import LAWS
+from vcuda.posterior.laws import Law
 from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.trained import TrainedMixture
 
 FORMAT = 1
+LAWS: dict[str, type[Law]] = {law.kind: law for law in (TrainedMixture, SampledGraphs)}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 

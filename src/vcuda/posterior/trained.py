@@ -1,0 +1,150 @@
+"""What the gradient-trained engine has learned: restarts, each a distribution over DAGs with functions of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit, logsumexp
+
+from vcuda.dags import DAG_DISTRIBUTIONS
+from vcuda.dags.bulk import BulkSampler
+from vcuda.errors import RunError
+from vcuda.models import MODELS
+from vcuda.posterior.laws import Prediction, Scaling
+from vcuda.posterior.samples import GraphSamples
+from vcuda.specs import from_json, to_json
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedMixture:
+    """Restarts of the gradient-trained engine: each a distribution over DAGs with functions of its own.
+
+    ``dag_params`` and ``model_params`` are the specs' own NamedTuples with a leading axis of restarts.
+    """
+
+    dags: Any
+    model: Any
+    dag_params: Any
+    model_params: Any
+    weights: np.ndarray
+    scaling: Scaling
+    allowed: np.ndarray
+    kind: ClassVar[str] = "trained mixture"
+
+    def _component(self, params: Any, index: int) -> Any:
+        import jax
+
+        return jax.tree.map(lambda stacked: stacked[index], params)
+
+    def component_probabilities(self) -> np.ndarray:
+        """Edge probabilities of each restart, ``(r, d, d)``: exact where the family has a closed form."""
+        if self.dags.exact_marginals:
+            return np.stack(
+                [
+                    np.asarray(self.dags.edge_probabilities(self._component(self.dag_params, k), self.allowed))
+                    for k in range(len(self.weights))
+                ]
+            ).astype(np.float64)
+        rng = np.random.default_rng(0)
+        names = [str(node) for node in range(len(self.allowed))]
+        return np.stack([self._draw(rng, k, 2_000, names).edge_probabilities() for k in range(len(self.weights))])
+
+    def edge_probabilities(self) -> np.ndarray:
+        return np.tensordot(self.weights, self.component_probabilities(), axes=1)
+
+    def _draw(self, rng: np.random.Generator, index: int, size: int, names: Sequence[str]) -> GraphSamples:
+        params = self._component(self.dag_params, index)
+        sampler = BulkSampler.from_probabilities(expit(np.float64(params.edge_logits)) * self.allowed)
+        lists = sampler.sample_many(rng, self.dags.priorities(rng, params, size))
+        return GraphSamples.from_counts(names, *lists)
+
+    def _shares(self, rng: np.random.Generator, size: int) -> list[tuple[int, int]]:
+        """How many of ``size`` draws fall to each restart, for those that get any."""
+        return [(k, int(n)) for k, n in enumerate(rng.multinomial(size, self.weights)) if n]
+
+    def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
+        parts = [self._draw(rng, k, n, names) for k, n in self._shares(rng, size)]
+        joined = GraphSamples.from_counts(
+            names,
+            np.concatenate([part.edge_counts() for part in parts]),
+            np.concatenate([part.sources for part in parts]),
+            np.concatenate([part.targets for part in parts]),
+        )
+        return joined.take(rng.permutation(size)) if len(parts) > 1 else joined
+
+    def predict(self, rng: np.random.Generator, values: np.ndarray, graphs: int) -> Prediction:
+        """One graph at a time, so memory stays at a few ``(n, d)`` arrays."""
+        import jax
+        import jax.numpy as jnp
+
+        from vcuda.models.base import log_density
+
+        @jax.jit
+        def one(params, rows, graph):
+            densities = log_density(self.model, params, rows, graph)
+            return self.model.predict(params, rows, graph), densities.sum(axis=1)
+
+        rows = jnp.asarray(self.scaling.apply(values), dtype=jnp.float32)
+        names = [str(node) for node in range(values.shape[1])]
+        total = np.zeros(values.shape)
+        squared, densities = 0.0, []
+        for k, n in self._shares(rng, graphs):
+            params = self._component(self.model_params, k)
+            for graph in self._draw(rng, k, n, names):
+                predicted, density = one(params, rows, jnp.asarray(graph, dtype=jnp.float32))
+                mean = self.scaling.undo(np.asarray(predicted, dtype=np.float64))
+                total += mean
+                squared += float(np.mean((values - mean) ** 2))
+                densities.append(np.asarray(density, dtype=np.float64) + self.scaling.log_jacobian)
+        log_mean = logsumexp(np.stack(densities), axis=0) - np.log(graphs)
+        return Prediction(total / graphs, squared / graphs, log_mean)
+
+    def config(self) -> dict[str, Any]:
+        return {"dags": to_json(self.dags), "model": to_json(self.model)}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        import jax
+
+        named = {
+            f"{part}_{k}": np.asarray(leaf)
+            for part, tree in (("dags", self.dag_params), ("model", self.model_params))
+            for k, leaf in enumerate(jax.tree.leaves(tree))
+        }
+        fixed = {
+            "weights": self.weights,
+            "centre": self.scaling.centre,
+            "scale": self.scaling.scale,
+            "allowed": self.allowed,
+        }
+        return named | fixed
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainedMixture:
+        dags = from_json(config["dags"], DAG_DISTRIBUTIONS)
+        model = from_json(config["model"], MODELS)
+        nodes, restarts = len(arrays["centre"]), len(arrays["weights"])
+        return cls(
+            dags=dags,
+            model=model,
+            dag_params=_restore_tree(dags, nodes, restarts, "dags", arrays),
+            model_params=_restore_tree(model, nodes, restarts, "model", arrays),
+            weights=arrays["weights"],
+            scaling=Scaling(arrays["centre"], arrays["scale"]),
+            allowed=arrays["allowed"],
+        )
+
+
+def _restore_tree(spec: Any, nodes: int, restarts: int, part: str, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Stored leaves back into the spec's own structure, which a dry run of its ``init`` tells."""
+    import jax
+
+    expected = jax.eval_shape(lambda key: spec.init(key, nodes), jax.random.key(0))
+    leaves, structure = jax.tree.flatten(expected)
+    stored = [arrays[f"{part}_{k}"] for k in range(len(leaves))]
+    for leaf, found in zip(leaves, stored, strict=True):
+        if found.shape != (restarts, *leaf.shape):
+            raise RunError(f"the run's {part} has an array of shape {found.shape}, not {(restarts, *leaf.shape)}")
+    return jax.tree.unflatten(structure, stored)
