@@ -148,7 +148,7 @@ class GraphSamples:
         ending = Path(path).suffix.lower()
         if ending == ".npz":
             arrays = {field: getattr(self, field) for field in ("offsets", "sources", "targets", "weights")}
-            np.savez_compressed(path, allow_pickle=False, names=np.array(self.names), **arrays)
+            np.savez_compressed(path, names=np.array(self.names), **arrays)
         elif ending == ".csv":
             names = np.array(self.names, dtype=object)
             sample = np.repeat(np.arange(len(self)), self.edge_counts())

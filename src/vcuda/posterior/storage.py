@@ -59,7 +59,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     }
     edges = posterior.edges(minimum=SMALLEST_LISTED_PROBABILITY)
     writers: dict[str, Callable[[IO[bytes]], Any]] = {
-        "posterior.npz": lambda file: np.savez_compressed(file, allow_pickle=False, **arrays),
+        "posterior.npz": lambda file: np.savez_compressed(file, **arrays),
         "config.json": lambda file: file.write(_json_bytes(config)),
         "edges.csv": lambda file: file.write(edges.to_csv(index=False, float_format="%.6f").encode()),
         "summary.json": lambda file: file.write(_json_bytes(posterior.summary())),
