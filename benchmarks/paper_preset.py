@@ -14,15 +14,17 @@ import tempfile
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 import vcuda
-from benchmarks.records import markdown, write
+from benchmarks.records import Records, markdown
 from vcuda import metrics
-from vcuda.data.simulate import GraphFamily, Mechanism, paper_dataset
+from vcuda.data.simulate import GraphFamily, Mechanism, Simulation, paper_dataset
 from vcuda.errors import ConvergenceWarning
 from vcuda.infer.fit import Preset
 
@@ -34,76 +36,65 @@ PUBLISHED: dict[tuple[GraphFamily, Mechanism], tuple[tuple[float, float], tuple[
     ("sf", "gp"): ((0.888, 0.059), (0.609, 0.146)),
 }
 MODELS: dict[Mechanism, str] = {"linear": "linear", "gp": "mlp"}
+PROBLEMS: list[tuple[int, Mechanism]] = [(10, "linear"), (10, "gp"), (100, "linear")]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks paper-preset", description=__doc__)
     parser.add_argument("--presets", nargs="+", default=["paper", "default"], choices=["paper", "default"])
     parser.add_argument("--sets", type=int, default=10, help="data sets of each setting")
-    parser.add_argument("--seeds", type=int, default=3, help="model seeds for each data set")
+    parser.add_argument("--seeds", type=int, default=3, help="model seeds for each data set with preset paper")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is stored already")
     parser.add_argument("--quick", action="store_true", help="two sets, one seed; nothing is stored")
     options = parser.parse_args(arguments)
     if options.quick:
         options.sets, options.seeds = 2, 1
     warnings.simplefilter("ignore", ConvergenceWarning)
+    records = Records("paper-preset", fresh=options.fresh, keep=not options.quick)
 
-    lines = [
-        line
-        for preset, (graph, mechanism) in product(options.presets, PUBLISHED)
-        for line in _setting(preset, graph, mechanism, options.sets, options.seeds)
-    ]
+    lines = []
+    for (graph, mechanism), index in product(PUBLISHED, range(options.sets)):
+        made = cache(partial(paper_dataset, graph, nodes=10, edges=10, mechanism=mechanism, index=index))
+        for preset in options.presets:
+            for seed in range(options.seeds if preset == "paper" else 1):
+                what = {
+                    "benchmark": "accuracy",
+                    "preset": preset,
+                    "graph": graph,
+                    "mechanism": mechanism,
+                    "index": index,
+                    "seed": seed,
+                }
+                lines.append(records.run(what, partial(_accuracy, preset, mechanism, made, 100 * index + seed)))
+                print(*what.values(), f"AP {lines[-1]['ap_full']:.3f}", file=sys.stderr)
+    lines.sort(key=lambda line: options.presets.index(line["preset"]))  # stable: settings stay in their order
     print(_accuracy_table(lines), end="\n\n")
-    speed = _speed()
-    print(_speed_table(speed), end="\n\n")
-    shell = _shell_seconds()
-    print(
-        markdown(
-            ["`vcuda fit sachs` from the shell", "seconds"],
-            [[s["run"], f"{s['seconds']:.1f}"] for s in shell],
-        )
-    )
-    if not options.quick:
-        print(f"\nall lines: {write('paper-preset', [*lines, *speed, *shell])}")
+    print(_speed_table([_speed(records, *problem) for problem in PROBLEMS]), end="\n\n")
+    print(_shell_table(_shell_seconds(records)))
     return 0
 
 
-def _setting(preset: Preset, graph: GraphFamily, mechanism: Mechanism, sets: int, seeds: int) -> list[dict[str, Any]]:
-    lines = []
-    made = [paper_dataset(graph, nodes=10, edges=10, mechanism=mechanism, index=index) for index in range(sets)]
-    for (index, simulation), seed in product(enumerate(made), range(seeds)):
-        # The data are raw with noise of variance one, as the authors' were; `default` is told the true noise model.
-        posterior = vcuda.fit(
-            simulation.train,
-            model=MODELS[mechanism],
-            noise="unit" if preset == "paper" else "equal",
-            preset=preset,
-            seed=100 * index + seed,
-        )
-        scores = posterior.edge_probabilities.to_numpy()
-        held_out = posterior.held_out(simulation.test)
-        lines.append(
-            {
-                "benchmark": "accuracy",
-                "preset": preset,
-                "graph": graph,
-                "mechanism": mechanism,
-                "index": index,
-                "seed": seed,
-                "auc_full": metrics.roc_auc(scores, simulation.graph, diagonal=True),
-                "ap_full": metrics.average_precision(scores, simulation.graph, diagonal=True),
-                "auc": metrics.roc_auc(scores, simulation.graph),
-                "ap": metrics.average_precision(scores, simulation.graph),
-                "mse": held_out["mse"],
-                "seconds": posterior.diagnostics["seconds_training"],
-                "seconds_compilation": posterior.diagnostics["seconds_compilation"],
-                "status": posterior.status.code,
-            }
-        )
-        print(
-            f"{preset} {graph} {mechanism} set {index} seed {seed}: AP {lines[-1]['ap_full']:.3f}",
-            file=sys.stderr,
-        )
-    return lines
+def _accuracy(preset: Preset, mechanism: Mechanism, made: Callable[[], Simulation], seed: int) -> dict[str, Any]:
+    simulation = made()
+    # The data are raw with noise of variance one, as the authors' were; `default` is told the true noise model.
+    posterior = vcuda.fit(
+        simulation.train,
+        model=MODELS[mechanism],
+        noise="unit" if preset == "paper" else "equal",
+        preset=preset,
+        seed=seed,
+    )
+    scores = posterior.edge_probabilities.to_numpy()
+    return {
+        "auc_full": metrics.roc_auc(scores, simulation.graph, diagonal=True),
+        "ap_full": metrics.average_precision(scores, simulation.graph, diagonal=True),
+        "auc": metrics.roc_auc(scores, simulation.graph),
+        "ap": metrics.average_precision(scores, simulation.graph),
+        "mse": posterior.held_out(simulation.test)["mse"],
+        "seconds": posterior.diagnostics["seconds_training"],
+        "seconds_compilation": posterior.diagnostics["seconds_compilation"],
+        "status": posterior.status.code,
+    }
 
 
 def _accuracy_table(lines: list[dict[str, Any]]) -> str:
@@ -137,28 +128,22 @@ def _accuracy_table(lines: list[dict[str, Any]]) -> str:
     return markdown(header, rows) + "\n\nIn brackets: spread between data sets, spread between seeds of one data set."
 
 
-def _speed() -> list[dict[str, Any]]:
+def _speed(records: Records, nodes: int, mechanism: Mechanism) -> dict[str, Any]:
     """A fit of the paper's whole length: no early stopping."""
-    lines = []
-    problems: list[tuple[int, Mechanism]] = [(10, "linear"), (10, "gp"), (100, "linear")]
-    for nodes, mechanism in problems:
+
+    def measure() -> dict[str, Any]:
         model = MODELS[mechanism]
         engine = vcuda.Variational.paper(batch_size=64 if model == "linear" else 256, patience=10**9)
         functional = (vcuda.Linear if model == "linear" else vcuda.MLP)(noise="unit", bias=False)
         data = paper_dataset("er", nodes=nodes, edges=nodes, mechanism=mechanism, index=0).train
-        posterior = vcuda.fit(data, model=functional, prior=0.1, engine=engine)
-        told = posterior.diagnostics
-        lines.append(
-            {
-                "benchmark": "speed",
-                "nodes": nodes,
-                "mechanism": mechanism,
-                "epochs": told["epochs"][0],
-                "seconds": told["seconds_training"],
-                "seconds_compilation": told["seconds_compilation"],
-            }
-        )
-    return lines
+        told = vcuda.fit(data, model=functional, prior=0.1, engine=engine).diagnostics
+        return {
+            "epochs": told["epochs"][0],
+            "seconds": told["seconds_training"],
+            "seconds_compilation": told["seconds_compilation"],
+        }
+
+    return records.run({"benchmark": "speed", "nodes": nodes, "mechanism": mechanism}, measure)
 
 
 def _speed_table(lines: list[dict[str, Any]]) -> str:
@@ -176,22 +161,20 @@ def _speed_table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _shell_seconds() -> list[dict[str, Any]]:
+def _shell_seconds(records: Records) -> list[dict[str, Any]]:
     """Wall time of the command with an empty and then a filled cache of compiled programs."""
-    lines = []
     with tempfile.TemporaryDirectory() as scratch:
-        command = [
-            sys.executable,
-            "-m",
-            "vcuda",
-            "fit",
-            "sachs",
-            "-o",
-            os.path.join(scratch, "run"),
-            "--quiet",
-        ]
-        for run in ("first run (nothing compiled yet)", "second run", "third run"):
+        command = [sys.executable, "-m", "vcuda", "fit", "sachs", "-o", os.path.join(scratch, "run"), "--quiet"]
+        cached = os.environ | {"VCUDA_CACHE": os.path.join(scratch, "cache")}
+
+        def measure() -> dict[str, Any]:
             started = time.perf_counter()
-            subprocess.run(command, check=True, env=os.environ | {"VCUDA_CACHE": os.path.join(scratch, "cache")})
-            lines.append({"benchmark": "shell", "run": run, "seconds": time.perf_counter() - started})
-    return lines
+            subprocess.run(command, check=True, env=cached)
+            return {"seconds": time.perf_counter() - started}
+
+        runs = ("first run, nothing compiled yet", "second run", "third run")
+        return [records.run({"benchmark": "shell", "run": run}, measure) for run in runs]
+
+
+def _shell_table(lines: list[dict[str, Any]]) -> str:
+    return markdown(["`vcuda fit sachs` from the shell", "seconds"], [[s["run"], f"{s['seconds']:.1f}"] for s in lines])

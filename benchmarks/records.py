@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,34 @@ def environment() -> dict[str, Any]:
     return {"commit": told.stdout.strip() or "unknown", "versions": versions()}
 
 
-def write(name: str, lines: Iterable[dict[str, Any]]) -> Path:
-    """Replace the stored lines of one benchmark."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(line | environment()) + "\n" for line in lines), encoding="utf-8")
-    return path
+class Records:
+    """The stored lines of one benchmark; a run that is stored is not run again unless ``fresh``.
+
+    Each line is written as soon as it is there, so that a benchmark which is stopped goes on where it was.
+    """
+
+    def __init__(self, name: str, *, fresh: bool, keep: bool = True) -> None:
+        self.path = RESULTS / f"{name}.jsonl"
+        self.keep = keep
+        self.lines: list[dict[str, Any]] = []
+        if self.path.exists() and keep:
+            if fresh:
+                self.path.unlink()
+            else:
+                self.lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+
+    def run(self, what: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The line of a run: stored, or measured now and stored."""
+        for line in self.lines:
+            if all(line.get(key) == value for key, value in what.items()):
+                return line
+        line = what | measure() | environment()
+        self.lines.append(line)
+        if self.keep:
+            RESULTS.mkdir(exist_ok=True)
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        return line
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -52,7 +52,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
     }
-    arrays = {
+    arrays: dict[str, Any] = {
         "edge_probabilities": posterior.edge_probabilities.to_numpy(),
         **{f"law.{name}": array for name, array in posterior.law.arrays().items()},
         **{f"trace.{name}": array for name, array in posterior.trace.items()},
