@@ -80,6 +80,8 @@ FITS = {
     "paper linear": {"model": "linear", "engine": vcuda.Variational.paper(epochs=10, batch_size=32)},
     "exact linear equal": {"model": "linear", "noise": "equal", "engine": "exact"},
     "exact linear unequal": {"model": "linear", "engine": vcuda.Exact(samples=200)},
+    "orders linear equal": {"model": "linear", "noise": "equal", "engine": "orders"},
+    "orders linear unequal": {"model": "linear", "engine": vcuda.Orders(sweeps=50, max_sweeps=100)},
     "exact gp": {"model": "gp", "engine": "exact"},
     "exact additive": {"model": "additive", "engine": "exact"},
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vcuda.errors import RunError as RunError
     from vcuda.errors import VcudaError as VcudaError
     from vcuda.infer.fit import fit as fit
+    from vcuda.infer.orders import Orders as Orders
     from vcuda.infer.progress import Progress as Progress
     from vcuda.infer.scored import Exact as Exact
     from vcuda.infer.variational import Variational as Variational
@@ -52,6 +53,7 @@ _HOMES = {
     "vcuda.models.mlp": ("MLP",),
     "vcuda.infer.variational": ("Variational",),
     "vcuda.infer.scored": ("Exact",),
+    "vcuda.infer.orders": ("Orders",),
     "vcuda.infer.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),

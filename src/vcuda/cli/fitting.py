@@ -34,7 +34,7 @@ SMALLEST_SHOWN_PROBABILITY = 0.01
 
 Model = Literal["linear", "mlp", "gp", "additive"]
 Noise = Literal["unit", "equal", "unequal"]
-Engine = Literal["variational", "exact"]
+Engine = Literal["variational", "exact", "orders"]
 Preset = Literal["default", "paper"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from platform import python_version
@@ -12,8 +13,9 @@ from typing import Any, Literal
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
 from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.infer.orders import Orders
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.scored import SCORES, Exact, run_exact, score_for
+from vcuda.infer.scored import SCORES, Exact, run_exact, run_orders_engine, score_for
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.models import MODELS
 from vcuda.models.base import FunctionalModel, Noise
@@ -23,7 +25,8 @@ from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
 Preset = Literal["default", "paper"]
-ENGINES: dict[str, type] = {engine.name: engine for engine in (Variational, Exact)}
+ENGINES: dict[str, type] = {"variational": Variational, "exact": Exact, "orders": Orders}
+SCORED: dict[type, Callable[..., Outcome]] = {Exact: run_exact, Orders: run_orders_engine}
 MODEL_NAMES = (*MODELS, *SCORES)
 
 
@@ -33,7 +36,7 @@ def fit(
     model: str | FunctionalModel | ScoreSpec = "linear",
     noise: Noise | None = None,
     prior: float | DagPrior | None = None,
-    engine: str | Variational | Exact = "variational",
+    engine: str | Variational | Exact | Orders = "variational",
     preset: Preset = "default",
     standardise: bool = False,
     seed: int = 0,
@@ -47,8 +50,8 @@ def fit(
         A path (CSV, TSV, Parquet, Feather), a pandas, Polars or Arrow table, an array, a :class:`Dataset`, or the
         name of a bundled table (``"sachs"``).
     model
-        ``"linear"``; ``"mlp"`` for engine variational; ``"gp"`` or ``"additive"`` for engine exact; or a spec such as
-        ``MLP(hidden=(64,))`` or ``BGe()``.
+        ``"linear"``; ``"mlp"`` for engine variational; ``"gp"`` or ``"additive"`` for engines exact and orders;
+        or a spec such as ``MLP(hidden=(64,))`` or ``BGe()``.
     noise
         ``"unit"``, ``"equal"`` or ``"unequal"`` noise variances; only with a model given by name. By default unequal,
         which does not depend on the units of the columns; preset ``paper`` has unit noise.
@@ -56,7 +59,8 @@ def fit(
         The probability of an edge between two variables when the order allows it, or a :class:`DagPrior`. By default
         one expected parent a variable.
     engine
-        ``"variational"``, ``"exact"`` (up to about 20 columns), or a spec such as ``Variational(restarts=8)``.
+        ``"variational"``, ``"exact"`` (up to about 20 columns), ``"orders"`` (up to thousands), or a spec such as
+        ``Variational(restarts=8)``.
     preset
         ``"default"``, or ``"paper"`` for the authors' program as it was run (bias-free functions, unit noise, one
         graph a step, edge prior 0.1).
@@ -76,14 +80,14 @@ def fit(
     _check_names(model, engine, noise, preset)
     dag_prior = _prior(prior, table, preset)
     started = time.perf_counter()
-    if engine == "exact" or isinstance(engine, Exact):
-        if preset == "paper" or standardise:
-            raise ConfigError("preset paper and standardise belong to engine variational; leave them out")
-        outcome, described = _fit_exact(engine, table, model, noise, dag_prior, seed, progress)
-    else:
+    if isinstance(engine, Variational) or engine == "variational":
         outcome, described = _fit_variational(
             engine, table, model, noise, dag_prior, preset, standardise, seed, progress
         )
+    else:
+        if preset == "paper" or standardise:
+            raise ConfigError("preset paper and standardise belong to engine variational; leave them out")
+        outcome, described = _fit_scored(engine, table, model, noise, dag_prior, seed, progress)
     provenance = {
         **described,
         "prior": to_json(dag_prior),
@@ -117,14 +121,22 @@ def versions() -> dict[str, str]:
     return {"python": python_version(), **{package: version(package) for package in packages}}
 
 
-def _fit_exact(
+def _fit_scored(
     engine: Any, table: Dataset, model: Any, noise: Noise | None, prior: DagPrior, seed: int, progress: ProgressCallback
 ) -> tuple[Outcome, dict[str, Any]]:
     score = score_for(model, noise) if isinstance(model, str) else model
-    chosen = Exact() if isinstance(engine, str) else engine
-    outcome = run_exact(chosen, table, model=score, prior=prior, seed=seed, progress=progress)
+    chosen = ENGINES[engine]() if isinstance(engine, str) else engine
+    outcome = SCORED[type(chosen)](chosen, table, model=score, prior=prior, seed=seed, progress=progress)
     told = {"name": model, "noise": noise or "unequal"} if isinstance(model, str) else {"name": type(model).__name__}
-    return outcome, {"engine": to_json(chosen), "model": told | {"score": type(score).__name__, **to_json(score)}}
+    return outcome, {
+        "engine": _described(chosen),
+        "model": told | {"score": type(score).__name__, **to_json(score)},
+    }
+
+
+def _described(engine: Any) -> dict[str, Any]:
+    name = next(name for name, kind in ENGINES.items() if isinstance(engine, kind))
+    return {"name": name, **to_json(engine)}
 
 
 def _fit_variational(
@@ -143,7 +155,7 @@ def _fit_variational(
     if standardise:
         chosen = replace(chosen, scaling="columns")
     outcome = run_variational(chosen, table, model=functional, prior=prior, seed=seed, progress=progress)
-    return outcome, {"engine": to_json(chosen), "model": to_json(functional)}
+    return outcome, {"engine": _described(chosen), "model": to_json(functional)}
 
 
 def _check_names(model: Any, engine: Any, noise: Noise | None, preset: Preset) -> None:
@@ -162,7 +174,9 @@ def _functional(model: str | FunctionalModel, noise: Noise | None, preset: Prese
     if not isinstance(model, str):
         return model
     if model not in MODELS:
-        raise ConfigError(f"engine variational takes model {' or '.join(MODELS)}, not {model!r}; use engine exact")
+        raise ConfigError(
+            f"engine variational takes model {' or '.join(MODELS)}, not {model!r}; use engine exact or orders"
+        )
     if preset == "paper":
         return MODELS[model](noise=noise or "unit", bias=False)
     return MODELS[model](noise=noise or "unequal")

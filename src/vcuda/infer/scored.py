@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import exact_posterior
+from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.models.base import Noise
 from vcuda.models.kernels import AdditiveBasis, GaussianProcess
@@ -21,6 +22,7 @@ from vcuda.posterior.sampled import LinearPredictive, SampledGraphs
 
 # Models whose weights can be integrated out, by the names that people give.
 SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis}
+SAMPLED_GRAPHS = 1000
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,8 @@ class Exact:
         What needs more is refused before it starts.
     """
 
-    samples: int = 1000
+    samples: int = SAMPLED_GRAPHS
     memory_gb: float = 4.0
-    name: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -59,7 +60,7 @@ def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
             raise ConfigError(f"noise must be one of unit, equal, unequal, not {noise!r}")
         return linear[noise]
     if model not in SCORES:
-        raise ConfigError(f"engine exact takes model linear, {' or '.join(SCORES)}, not {model!r}")
+        raise ConfigError(f"this engine takes model linear, {' or '.join(SCORES)}, not {model!r}")
     if noise not in (None, "unequal"):
         raise ConfigError(f"model {model} has unequal noise; leave noise out")
     return SCORES[model]()
@@ -93,6 +94,31 @@ def run_exact(
         "It holds as far as the model does.",
     )
     return Outcome(law, status, diagnostics, {})
+
+
+def run_orders_engine(
+    engine: Orders,
+    data: Dataset,
+    *,
+    model: EqualNoise | ScoreSpec,
+    prior: DagPrior,
+    seed: int,
+    progress: ProgressCallback = silent,
+) -> Outcome:
+    """The sampler over orders as an outcome like any other engine's."""
+    score = model.prepare(data.values)
+    result = run_orders(
+        engine,
+        score,
+        edge_probability=prior.edge_probability,
+        samples=SAMPLED_GRAPHS,
+        seed=seed,
+        names=data.names,
+        progress=progress,
+    )
+    told = {"log_evidence": result.log_evidence, "noise_variance": result.noise_variance}
+    law = SampledGraphs(result.samples, result.edge_probabilities, _predictive(score, data, result.noise_variance))
+    return Outcome(law, result.status, told | result.diagnostics, result.trace)
 
 
 def _predictive(

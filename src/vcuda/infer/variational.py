@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,6 @@ class Variational:
     check_every: int = 10
     patience: int = 10
     scaling: ScalingRule = "auto"
-    name: ClassVar[str] = "variational"
 
     def __post_init__(self) -> None:
         positive = ("epochs", "graph_samples", "restarts", "validation_graphs", "check_every", "patience")

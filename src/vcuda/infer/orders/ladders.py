@@ -1,0 +1,166 @@
+"""Ladders of tempered chains over orders: running them in blocks, annealing, and the evidence that they
+give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import logsumexp
+
+from vcuda.infer.orders.sweeps import Chains, draw_noise, energies_of, masks_of, run_block, spread
+from vcuda.infer.orders.tables import ParentTables
+from vcuda.infer.progress import Progress, ProgressCallback
+
+BLOCK = 10
+# Practically zero: chains at this inverse temperature feel only the costs of fixed parents.
+FLAT = 1e-8
+
+
+@dataclass
+class Clock:
+    """Tells between compiled blocks how far the run is, and whether to go on."""
+
+    deadline: float | None
+    progress: ProgressCallback
+    total: float
+    done: float = 0.0
+    stopped: str | None = None
+
+    def in_time(self) -> bool:
+        """Whether to go on; if not, ``stopped`` says why."""
+        if self.stopped is None and self.deadline is not None and time.monotonic() > self.deadline:
+            self.stopped = "the time limit"
+        return self.stopped is None
+
+    def tell(self, steps: float, detail: str) -> None:
+        """Say that so many sweeps are done."""
+        self.done += steps
+        self.progress(Progress(min(self.done, self.total), self.total, detail))
+
+
+@dataclass
+class Record:
+    """What was seen, one entry for each block of b sweeps.
+
+    ``energies`` (b, r, l) are log scores by temperature, ``cold`` (b, r, d) the priorities of the cold chains,
+    ``edges`` (r, d, k) mean edge probabilities given their orders, ``swapped`` (l,) counts of swaps. ``tables`` are
+    those that were sampled from: bits of candidates mean nothing without them.
+    """
+
+    energies: list[np.ndarray] = field(default_factory=list)
+    cold: list[np.ndarray] = field(default_factory=list)
+    edges: list[np.ndarray] = field(default_factory=list)
+    swapped: list[np.ndarray] = field(default_factory=list)
+    tables: ParentTables | None = None
+
+
+class Ladders:
+    """Replicas of a ladder of chains; everything random comes from one generator, so that a seed fixes the
+    result.
+
+    ``betas`` (l,) are the inverse temperatures of a ladder, the first being 1; ``fresh`` (r,) says which
+    replicas started from random orders.
+    """
+
+    def __init__(self, rng: np.random.Generator, *, replicas: int, betas: np.ndarray) -> None:
+        self.rng, self.betas = rng, betas
+        self.shape = (replicas, betas.size)
+        self.fresh = np.ones(replicas, dtype=bool)
+        self._widths: tuple[int, ...] = ()
+
+    def use(self, tables: ParentTables, *, width: int) -> None:
+        """Take new tables; the chains keep their orders."""
+        network, self._classes = tables.network(width=width, widths=self._widths)
+        self._widths = self._classes.widths
+        self._network = jax.device_put(network)
+        self._tables, self._nodes = tables, tables.nodes
+        self._constrained = any(fixed.size for fixed in tables.fixed)
+
+    def place_at_random(self, known: Sequence[np.ndarray] | np.ndarray) -> None:
+        """Start from random orders, the second half of the replicas from ``known`` orders (d,) if there are
+        any."""
+        replicas, levels = self.shape
+        self._orders = np.array([self.rng.permutation(self._nodes) for _ in range(replicas * levels)])
+        self._holders = np.arange(replicas * levels, dtype=np.int32).reshape(self.shape)
+        self.fresh = np.ones(replicas, dtype=bool)
+        if len(known):
+            self.fresh[replicas // 2 :] = False
+        for replica in np.flatnonzero(~self.fresh):
+            self._orders[self._holders[replica]] = known[int(replica) % len(known)]
+        if self._constrained and self.fresh.any():
+            flat = np.where(self.fresh[:, None], FLAT, self.betas)
+            nobody = Clock(None, lambda progress: None, 1.0)
+            self.advance(np.broadcast_to(flat, (1, *self.shape)), Record(), swap=False, clock=nobody, detail="")
+
+    def energies(self) -> np.ndarray:
+        """Return the log scores (r, l) of the present orders, by temperature."""
+        masks = masks_of(self._network, jnp.asarray(spread(self.rng, self._orders)))
+        return np.asarray(energies_of(self._network, masks), dtype=np.float64)[self._holders]
+
+    def cold_orders(self) -> np.ndarray:
+        """Return the orders (r, d) of the coldest chains."""
+        return self._orders[self._holders[:, 0]]
+
+    def advance(self, schedule: np.ndarray, record: Record, *, swap: bool, clock: Clock, detail: str) -> None:
+        """Run the sweeps of a schedule (b, r, l) of inverse temperatures in compiled blocks, until the clock
+        stops it.
+
+        Priorities are drawn anew given the order before each block, which keeps them apart in single
+        precision.
+        """
+        replicas, levels = self.shape
+        for start in range(0, len(schedule), BLOCK):
+            part = schedule[start : start + BLOCK]
+            # A shorter block would be compiled anew; a few more sweeps at the last temperatures do no harm.
+            betas = np.concatenate([part, np.repeat(part[-1:], BLOCK - len(part), axis=0)]).astype(np.float32)
+            noise = draw_noise(self.rng, self._classes, sweeps=BLOCK, replicas=replicas, levels=levels, swap=swap)
+            priorities = jnp.asarray(spread(self.rng, self._orders))
+            chains = Chains(priorities, masks_of(self._network, priorities), jnp.asarray(self._holders))
+            chains, block = run_block(self._network, chains, noise, betas, widths=self._widths)
+            self._orders = np.argsort(np.asarray(chains.priorities[:-1]), axis=0, kind="stable").T
+            self._holders = np.asarray(chains.holders)
+            record.tables = self._tables
+            record.energies.append(np.asarray(block.energies, dtype=np.float64))
+            record.cold.append(np.asarray(block.cold))
+            record.edges.append(np.asarray(block.edges, dtype=np.float64) / BLOCK)
+            record.swapped.append(np.asarray(block.swapped))
+            clock.tell(BLOCK, detail)
+            if not clock.in_time():
+                break
+
+
+def annealing_schedule(ladders: Ladders, sweeps: int) -> np.ndarray:
+    """Return inverse temperatures (sweeps, r, l): geometric up to the ladder for fresh replicas, the ladder
+    for others.
+
+    They start where random orders differ by half a nat, so that the first step loses nothing.
+    """
+    fresh = ladders.fresh
+    schedule = np.broadcast_to(ladders.betas, (sweeps, *ladders.shape)).copy()
+    if fresh.any() and sweeps > 1:
+        deviation = float(np.std(ladders.energies()[fresh]))
+        first = min(0.5 / max(deviation, 1e-6), 0.5)
+        schedule[:, fresh] *= np.geomspace(first, 1.0, sweeps)[:, None, None]
+    return schedule
+
+
+def log_evidence_estimates(log_ratios: np.ndarray, energies: np.ndarray, betas: np.ndarray) -> np.ndarray:
+    """Return estimates (f * l,) of the log mean over orders of exp(score).
+
+    ``log_ratios`` (f, l) come from annealing each of f replicas to each temperature (annealed importance
+    sampling); from there on the ladder's own samples ``energies`` (t, r, l) bridge to temperature one.
+    """
+    levels = betas.size
+    bridges = np.zeros(levels)
+    for level in range(1, levels):
+        step = betas[level - 1] - betas[level]
+        warm, cold = energies[..., level].reshape(-1), energies[..., level - 1].reshape(-1)
+        up = logsumexp(step * warm) - np.log(warm.size)
+        down = logsumexp(-step * cold) - np.log(cold.size)
+        bridges[level] = bridges[level - 1] + 0.5 * (up - down)
+    return (log_ratios + bridges).reshape(-1)

@@ -1,0 +1,251 @@
+"""Orders engine: the posterior over DAGs by tempered sampling of node orders, for any number of columns.
+
+Given an order everything is in closed form: the parents of a node are independent of those of the others, and
+sums over parent sets are table look-ups (``tables``). So only orders are sampled (``sweeps``): several
+replicas, each a ladder of temperatures whose chains trade places. Edge probabilities are averages of their
+exact values given the order, and a sampled DAG is a sampled order with parent sets drawn from the tables. The
+only approximation beside the sampling is the choice of candidate parents (``candidates``); up to ``full``
+columns all others are candidates and there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from vcuda.errors import ConfigError
+from vcuda.infer.exact import EdgePrior, edge_prior
+from vcuda.infer.orders.agreement import compare_replicas, judge
+from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
+from vcuda.infer.orders.search import Orders, Search
+from vcuda.infer.orders.tables import ParentTables
+from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.models.discrete import BDeuScore
+from vcuda.models.scores import BGeScore, LocalScore, SharedNoise
+from vcuda.posterior.posterior import Status
+from vcuda.posterior.samples import GraphSamples
+
+LARGE = 500
+
+
+class OrdersResult(NamedTuple):
+    """The posterior over DAGs by sampling orders.
+
+    ``edge_probabilities`` (d, d) are averages of exact values given the order. The graph of sample k belongs
+    to the order in row k of ``orders`` (s, d), first node first. ``log_evidence`` (of the table in the user's
+    units) is an estimate from annealing and the ladder. ``noise_variance`` is the value of a shared unknown
+    noise variance, in units of the smallest column variance, and None for other scores. ``trace`` holds the
+    log scores of the cold chains.
+    """
+
+    edge_probabilities: np.ndarray
+    samples: GraphSamples
+    orders: np.ndarray
+    log_evidence: float
+    noise_variance: float | None
+    status: Status
+    diagnostics: dict[str, Any]
+    trace: dict[str, np.ndarray]
+
+
+def run_orders(
+    spec: Orders,
+    score: LocalScore | SharedNoise,
+    *,
+    edge_probability: float = 0.1,
+    log_odds: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    required: np.ndarray | None = None,
+    samples: int = 1000,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    start_order: np.ndarray | None = None,
+    progress: ProgressCallback = silent,
+    deadline: float | None = None,
+) -> OrdersResult:
+    """Sample orders and DAGs from the posterior.
+
+    Parameters
+    ----------
+    spec
+        How long, how many chains, how many candidates.
+    score
+        A prepared local score. A shared unknown noise variance is set to its posterior value given the
+        sampled graphs, again in every round; its posterior is narrow, with a relative width of sqrt(2 / (n
+        d)).
+    edge_probability, log_odds, allowed, required
+        The prior of the edges, as in :func:`vcuda.infer.exact.exact_posterior`. Where forbidden edges or
+        single log odds make the two directions of a pair differ, the prior of an order depends on it; that is
+        kept for all pairs of candidates, and left out for pairs that are none, where it is below pi nats a
+        pair.
+    samples
+        Number of DAGs to draw.
+    seed
+        The same seed gives the same result on the same machine and versions.
+    names
+        Names of the d columns; their indices unless given.
+    start_order
+        (d,) an order, first node first, to find candidates and to start half of the replicas from.
+    progress
+        Called between compiled blocks.
+    deadline
+        On the clock of ``time.monotonic``: the run then ends after the current block and returns what there
+        is.
+
+    Notes
+    -----
+    An interrupt from the keyboard during the sampling does the same as the deadline.
+    """
+    nodes = score.nodes
+    if samples < 1:
+        raise ConfigError(f"samples must be at least 1, got {samples}")
+    if start_order is not None and not np.array_equal(np.sort(start_order), np.arange(nodes)):
+        raise ConfigError(f"start_order must hold each of the columns 0 to {nodes - 1} once")
+    prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    rng = np.random.default_rng(seed)
+    betas = _inverse_temperatures(spec, score)
+    annealing = spec.annealing or (120 if nodes >= LARGE else 60)
+    clock = Clock(deadline, progress, total=spec.sweeps + annealing + 4 * spec.round_sweeps + 60)
+    search = Search(spec, score, prior, Ladders(rng, replicas=spec.replicas, betas=betas), clock, start_order)
+    final = Record()
+    log_ratios = np.full((0, betas.size), np.nan)
+    try:
+        search.run()
+        if clock.in_time():
+            log_ratios = _anneal(search, annealing)
+        elif not search.record.energies:
+            _anneal(search, BLOCK)  # too late for anything but one block, which is better than nothing
+        if clock.in_time():
+            _sample_until_precise(search, final)
+    except KeyboardInterrupt:
+        if not (final.energies or search.record.energies):
+            raise
+        clock.stopped = "an interrupt"
+    record = final if final.energies else search.record
+    return _summarise(search, record, log_ratios, samples, names)
+
+
+def _sample_until_precise(search: Search, record: Record) -> None:
+    """Run the ladders until the edges are known well enough, half as long again each time."""
+    spec, ladders, nodes = search.spec, search.ladders, search.score.nodes
+    most = spec.max_sweeps or max(spec.sweeps, 6000 if nodes <= 20 else 1500 if nodes <= 200 else 0)
+    done, more = 0, spec.sweeps
+    while done < most and search.clock.in_time():
+        more = min(more, most - done)
+        schedule = np.broadcast_to(ladders.betas, (more, *ladders.shape))
+        ladders.advance(schedule, record, swap=True, clock=search.clock, detail="sampling orders")
+        done += more
+        if compare_replicas(record, ladders.fresh).numbers["standard_error"] <= spec.precision:
+            return
+        more = done // 2
+
+
+def _inverse_temperatures(spec: Orders, score: LocalScore | SharedNoise) -> np.ndarray:
+    equivalent = isinstance(score, BGeScore | BDeuScore)
+    levels = spec.levels or (6 if equivalent else 4)
+    hottest = spec.hottest or (0.2 if equivalent else 0.5)
+    return np.geomspace(1.0, hottest, levels) if levels > 1 else np.ones(1)
+
+
+def _anneal(search: Search, sweeps: int) -> np.ndarray:
+    """Start the final chains, and return the log ratios of normalisers (f, l) that the f fresh replicas saw.
+
+    Half of the replicas go on from what the search found, if there was one; the others forget it, so that
+    their agreement says something.
+    """
+    ladders, record = search.ladders, Record()
+    if search.order is not None and search.record.energies:
+        ladders.place_at_random(ladders.cold_orders())
+    else:
+        ladders.place_at_random(() if search.order is None else [search.order])
+    start = ladders.energies()
+    schedule = annealing_schedule(ladders, sweeps)
+    ladders.advance(schedule, record, swap=False, clock=search.clock, detail="annealing")
+    search.record = record
+    energies = np.concatenate([start[None], *record.energies])[:sweeps]
+    if len(energies) < sweeps:
+        return np.full((0, ladders.shape[1]), np.nan)
+    steps = np.diff(schedule, axis=0, prepend=0.0)
+    return np.sum(energies * steps, axis=0)[ladders.fresh]
+
+
+def _summarise(
+    search: Search, record: Record, log_ratios: np.ndarray, samples: int, names: Sequence[str] | None
+) -> OrdersResult:
+    ladders, tables, rng = search.ladders, record.tables, search.ladders.rng
+    assert tables is not None
+    agreement = compare_replicas(record, ladders.fresh)
+    energies = np.concatenate(record.energies[agreement.first :])
+    estimates = log_evidence_estimates(log_ratios, energies[:, agreement.kept], ladders.betas)
+    constant = tables.log_constant + search.score.log_jacobian + _log_share_of_orders(tables, search.prior)
+    if search.shared is not None:
+        constant += _log_noise_volume(search.shared, search.variance)
+    evidence = float(logsumexp(estimates) - np.log(estimates.size)) + constant if estimates.size else float("nan")
+    totals = np.array(search.totals)
+    numbers = {
+        **agreement.numbers,
+        "candidate_rounds": search.rounds,
+        "candidates_converged": search.converged,
+        "candidates_mean": float(np.mean([free.size for free in tables.candidates])),
+        "fixed_parents": int(sum(fixed.size for fixed in tables.fixed)),
+        "missing_edges": search.missing(),
+        "log_score_fell": float(np.max(np.maximum.accumulate(totals) - totals)) if totals.size else 0.0,
+        "evidence_spread": float(np.std(estimates)) if estimates.size else None,
+    }
+    status = judge(numbers, stopped=search.clock.stopped)
+
+    states = np.concatenate(record.cold[agreement.first :])[:, agreement.kept].reshape(-1, tables.nodes)
+    # Evenly over all kept states, replicas mixed; every state once before any comes twice.
+    repeats = -(-samples // len(states))
+    picked = np.floor(np.arange(samples) * (repeats * len(states) / samples)).astype(np.int64) % len(states)
+    priorities = states[rng.permutation(picked)]
+    which, sources, targets = tables.draw(rng, priorities)
+    labels = tuple(names) if names is not None else tuple(str(j) for j in range(tables.nodes))
+    counts = np.bincount(which, minlength=samples)
+    return OrdersResult(
+        edge_probabilities=tables.dense(agreement.edges),
+        samples=GraphSamples.from_counts(labels, counts, sources, targets),
+        orders=np.argsort(priorities, axis=1, kind="stable"),
+        log_evidence=evidence,
+        noise_variance=search.variance if search.shared is not None else None,
+        status=status,
+        diagnostics=numbers,
+        trace={"log_score": np.concatenate(record.energies)[..., 0] + tables.log_constant},
+    )
+
+
+def _log_noise_volume(shared: SharedNoise, variance: float) -> float:
+    """Return the log prior mass under the posterior of a shared noise variance, a Gaussian in its
+    logarithm."""
+    width = (0.5 * shared.rows * shared.nodes) ** -0.5
+    return shared.log_prior(variance) + float(np.log(variance * width * np.sqrt(2 * np.pi)))
+
+
+def _log_share_of_orders(tables: ParentTables, prior: EdgePrior) -> float:
+    """Return the log share of orders in which fixed parents come first, among those that obey what is
+    required.
+
+    A node comes after its k fixed ancestors in 1 / (k + 1) of the orders; the product over nodes is exact
+    when the fixed edges form trees that run together, and an approximation otherwise.
+    """
+
+    def log_share(parents: Sequence[np.ndarray]) -> float:
+        return -sum(float(np.log1p(len(_reach(parents, node)))) for node in range(len(parents)))
+
+    required = [np.flatnonzero(prior.required[:, node]) for node in range(tables.nodes)]
+    return log_share(tables.fixed) - log_share(required)
+
+
+def _reach(parents: Sequence[np.ndarray], node: int) -> set[int]:
+    """Return all ancestors of a node."""
+    found: set[int] = set()
+    waiting = [node]
+    while waiting:
+        for parent in parents[waiting.pop()]:
+            if int(parent) not in found:
+                found.add(int(parent))
+                waiting.append(int(parent))
+    return found

@@ -1,0 +1,277 @@
+"""The search that precedes the sampling of orders: candidate parents, in rounds, and a shared noise
+variance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcuda.errors import ConfigError
+from vcuda.infer.exact import EdgePrior
+from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, first_candidates, missing_edges, widen
+from vcuda.infer.orders.growing import GrowingScore, grow_tables, search_hubs
+from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule
+from vcuda.infer.orders.tables import ParentTables, build_tables
+from vcuda.infer.orders.top_down import top_down_order
+from vcuda.models.kernels import GaussianProcessScore
+from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
+
+STUCK_BELOW = 100.0
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How to sample orders.
+
+    Parameters
+    ----------
+    sweeps
+        Updates of every node after annealing; the first quarter is dropped.
+    precision, max_sweeps
+        The sampling goes on until the largest standard error of an edge probability is below ``precision``,
+        or ``max_sweeps`` are done; by default 6,000 up to 20 columns, 1,500 up to 200, and ``sweeps`` above.
+    replicas
+        Independent ladders of chains; at least 2, since their disagreement is the first thing to look at.
+    levels, hottest
+        Number of temperatures in a ladder, and the inverse temperature of the hottest. By default 4 down to
+        .5, and 6 down to .2 for scores that cannot tell Markov equivalent graphs apart.
+    annealing
+        Sweeps from random orders to the ladder; by default 60, and 120 from 500 columns.
+    full
+        Up to this many columns every column may be a parent of every other.
+    max_candidates
+        Most candidate parents of a node beside those that are beyond doubt; its table has 2**max_candidates
+        entries. By default 18 for linear scores, 12 for the others, whose tables take longer.
+    fill
+        Candidates that every node gets at least; by default 8 below 200 columns, none above.
+    tolerance
+        Columns that would gain more than minus this many nats (prior odds included) become candidates at
+        first; in the rounds half of it.
+    rounds
+        Most rounds of short sampling in which candidates are added.
+    round_sweeps
+        Sweeps in each of them.
+    """
+
+    sweeps: int = 300
+    precision: float = 0.006
+    max_sweeps: int | None = None
+    replicas: int = 4
+    levels: int | None = None
+    hottest: float | None = None
+    annealing: int | None = None
+    full: int = 14
+    max_candidates: int | None = None
+    fill: int | None = None
+    tolerance: float = 4.0
+    rounds: int = 8
+    round_sweeps: int = 20
+
+    def __post_init__(self) -> None:
+        least = {
+            "sweeps": 4,
+            "max_sweeps": self.sweeps,
+            "replicas": 2,
+            "levels": 1,
+            "annealing": 1,
+            "full": 0,
+            "max_candidates": 1,
+            "fill": 0,
+            "rounds": 0,
+            "round_sweeps": 1,
+        }
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ConfigError(f"{name} must be at least {smallest}, got {value}")
+        if not self.precision > 0:
+            raise ConfigError(f"precision must be a positive number, got {self.precision}")
+        if self.hottest is not None and not 0 < self.hottest <= 1:
+            raise ConfigError(f"hottest is an inverse temperature above 0 and up to 1, got {self.hottest}")
+        if max(self.full - 1, self.max_candidates or 0) > 24:
+            raise ConfigError("tables of more than 24 candidates take too much memory; lower full or max_candidates")
+
+
+class Search:
+    """Finds candidate parents (and a shared noise variance) in rounds of short sampling."""
+
+    def __init__(
+        self,
+        spec: Orders,
+        score: LocalScore | SharedNoise,
+        prior: EdgePrior,
+        ladders: Ladders,
+        clock: Clock,
+        start_order: np.ndarray | None,
+    ) -> None:
+        self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
+        self.shared = score if isinstance(score, SharedNoise) else None
+        self.variance = 1.0
+        self.score: LocalScore = score.at(1.0) if isinstance(score, SharedNoise) else score
+        if isinstance(score, GaussianProcessScore) and score.nodes > spec.full:
+            self.score = GrowingScore.over(score, prior)
+        self.cap = spec.max_candidates or (18 if isinstance(self.score, GramScore) else 12)
+        self.order = None if start_order is None else np.asarray(start_order, dtype=np.int64)
+        self.record = Record()
+        self.rounds = 0
+        self.converged = False
+        self.totals: list[float] = []
+        self._seen: set[tuple[int, int]] = set()
+        self.candidates: Candidates
+        self.tables: ParentTables
+        self._built_with: LocalScore | None = None
+
+    def run(self) -> None:
+        """Leave ``candidates``, ``tables`` and, if anything was sampled, ``record`` and a likely
+        ``order``."""
+        nodes, spec = self.score.nodes, self.spec
+        if nodes <= spec.full:
+            self.candidates = all_others(self.prior)
+            self._build()
+            if self.shared is None:
+                self.converged = True
+                return
+        else:
+            if self.order is None and isinstance(self.score, EqualNoiseScore):
+                self.order = top_down_order(self.score, self.prior)
+            if self.shared is not None and self.order is not None:
+                self._settle_noise([_parents_before(self.score, self.prior, self.order)])
+            self.candidates = first_candidates(
+                self.score.screen if isinstance(self.score, GrowingScore) else self.score,
+                self.prior,
+                order=self.order,
+                tolerance=spec.tolerance,
+                fill=spec.fill if spec.fill is not None else (8 if nodes < 200 else 0),
+                cap=self.cap,
+                go_on=self._say("candidate parents"),
+            )
+            self._build()
+        self._seen = self.candidates.pairs()
+        self._start()
+        hubs_searched = False
+        while self.rounds < spec.rounds and self.clock.in_time():
+            self.rounds += 1
+            graphs, ranks = self._best_graphs()
+            settled = self._settle_noise(graphs)
+            new = 0
+            if nodes > spec.full:
+                widened = widen(
+                    self.score,
+                    self.prior,
+                    self.candidates,
+                    graphs,
+                    ranks,
+                    tolerance=0.5 * spec.tolerance,
+                    cap=self.cap,
+                    go_on=self._say("candidate parents"),
+                )
+                # A hub may lose a candidate for another and get it back; only what was never there is new.
+                new = len(widened.pairs() - self._seen)
+                if new:
+                    self.candidates = widened
+                    self._seen |= widened.pairs()
+            if isinstance(self.score, GrowingScore):
+                new += grow_tables(self.score, self.candidates.free, graphs, ranks)
+                if new == 0 and not hubs_searched:
+                    hubs_searched = True
+                    self.candidates, new = search_hubs(
+                        self.score,
+                        self.candidates,
+                        graphs[0],
+                        cap=self.cap,
+                        go_on=self._say("parents that show only together"),
+                    )
+            if new == 0 and settled:
+                self.converged = self.clock.in_time()
+                break
+            self._build()
+            self._sample(np.broadcast_to(self.ladders.betas, (spec.round_sweeps, *self.ladders.shape)), swap=True)
+
+    def missing(self) -> int:
+        """Return how many edges that would improve the best sampled graphs are not among the candidates."""
+        if self.score.nodes <= self.spec.full:
+            return 0
+        graphs, ranks = self._best_graphs()
+        return missing_edges(self.score, self.prior, self.candidates, graphs, ranks)
+
+    def _say(self, detail: str) -> Callable[[int], bool]:
+        def go_on(node: int) -> bool:
+            if node % 50 == 0:
+                self.clock.tell(0, detail)
+            return self.clock.in_time()
+
+        return go_on
+
+    def _build(self) -> None:
+        # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
+        same = isinstance(self.score, GramScore) and self.score is self._built_with
+        self.tables = build_tables(
+            self.score,
+            self.prior,
+            self.candidates.free,
+            fixed=self.candidates.fixed,
+            order=self.order,
+            known=self.tables if same else None,
+        )
+        self._built_with = self.score
+        width = 1 if self.score.nodes <= self.spec.full else self.cap
+        self.ladders.use(self.tables, width=width)
+
+    def _start(self) -> None:
+        """Anneal from random orders, half of the replicas from the constructed order if there is one."""
+        self.ladders.place_at_random(() if self.order is None else [self.order])
+        self._sample(annealing_schedule(self.ladders, self.spec.round_sweeps + 20), swap=False)
+
+    def _sample(self, schedule: np.ndarray, *, swap: bool) -> None:
+        record = Record()
+        try:
+            self.ladders.advance(schedule, record, swap=swap, clock=self.clock, detail="short run")
+        finally:
+            if record.energies:
+                self.record = record
+        cold = self.ladders.energies()[:, 0]
+        self.order = self.ladders.cold_orders()[int(np.argmax(cold))]
+        self.totals.append(float(cold.max()) + self.tables.log_constant)
+
+    def _best_graphs(self) -> tuple[list[list[np.ndarray]], np.ndarray]:
+        """Return the best parents of every node under the orders of the cold chains, best chain first, and
+        their ranks."""
+        energies = self.ladders.energies()[:, 0]
+        best_first = np.argsort(-energies, kind="stable")
+        # A chain that is stuck far below would ask for candidates that only its own mistakes need.
+        usable = best_first[energies[best_first] > energies.max() - STUCK_BELOW]
+        orders = self.ladders.cold_orders()[usable]
+        ranks = np.argsort(orders, axis=1)
+        return [self.tables.best_parents(rank) for rank in ranks], ranks
+
+    def _settle_noise(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
+        """Move a shared noise variance to its best value given graphs; true when it hardly moved."""
+        if self.shared is None or not graphs:
+            return True
+        shared = self.shared
+        width = (0.5 * shared.rows * shared.nodes) ** -0.5
+
+        def height(log_variance: float) -> float:
+            score = shared.at(float(np.exp(log_variance)))
+            fits = [score.score(j, parents.tolist()) for graph in graphs for j, parents in enumerate(graph)]
+            return sum(fits) / len(graphs) + shared.log_prior(float(np.exp(log_variance))) + log_variance
+
+        here = start = float(np.log(self.variance))
+        for _ in range(10):
+            low, middle, high = (height(here + step * width) for step in (-1, 0, 1))
+            curvature = 2 * middle - low - high
+            move = width * (0.5 * (high - low) / curvature if curvature > 0 else np.sign(high - low) * 5)
+            here += float(np.clip(move, -0.5, 0.5))
+            if abs(move) < 0.1 * width:
+                break
+        self.variance = float(np.exp(here))
+        if here != start:
+            self.score = shared.at(self.variance)
+        return abs(here - start) < 0.2 * width
+
+
+def _parents_before(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> list[np.ndarray]:
+    rank = np.argsort(order)
+    return [choose_parents(score, prior, node, rank < rank[node], tolerance=0.0)[0] for node in range(score.nodes)]

@@ -1,0 +1,184 @@
+"""The orders engine, against the exact posterior."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcuda.data.simulate import simulate
+from vcuda.errors import ConfigError
+from vcuda.graphs import cpdag
+from vcuda.infer.exact import exact_posterior
+from vcuda.infer.orders.sampling import Orders, run_orders
+from vcuda.models.kernels import GaussianProcess
+from vcuda.models.scores import BGe, EqualNoise
+
+# The same sizes in most tests, so that the sweeps are compiled once.
+SPEC = Orders(levels=5, hottest=0.1, sweeps=400, max_sweeps=4000, precision=0.004)
+
+
+@pytest.fixture(scope="module")
+def seven():
+    return simulate("er", nodes=7, edges=8, noise="unequal", rows=100, test_rows=1, seed=4)
+
+
+def exact(score, **prior):
+    return exact_posterior(score, samples=10, rng=np.random.default_rng(0), **prior)
+
+
+def assert_close(found, expected):
+    """Within five standard errors of the edge that is known worst, as the engine itself estimates them."""
+    error = found.diagnostics["standard_error"]
+    assert error < 0.02
+    assert np.abs(found.edge_probabilities - expected.edge_probabilities).max() < 5 * error + 1e-3
+
+
+@pytest.mark.parametrize("spec", [EqualNoise(variance=1.0), EqualNoise(), BGe()], ids=["equal", "shared", "bge"])
+def test_agrees_with_the_exact_posterior(seven, spec):
+    score = spec.prepare(seven.train.values)
+    expected = exact(score, edge_probability=0.2)
+    found = run_orders(SPEC, score, edge_probability=0.2, seed=1, samples=500, names=seven.train.names)
+    assert_close(found, expected)
+    assert found.status.code == "ok"
+    # Annealed importance sampling of 60 sweeps: its spread between replicas is below 2 nats here.
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=4.0)
+    if found.noise_variance is not None:
+        # The posterior mode against the mean: both within a fraction of its width sqrt(2 / (n d)) = .05.
+        assert found.noise_variance == pytest.approx(expected.noise_variance, rel=0.02)
+    assert found.samples.names == seven.train.names
+    assert len(found.samples) == 500
+    assert found.samples.all_acyclic()
+    places = np.argsort(found.orders, axis=1)
+    for k in range(0, 500, 25):
+        sources, targets = found.samples.edges(k)
+        assert np.all(places[k][sources] < places[k][targets])
+    # 500 draws of correlated orders count at least as 100: five standard errors of a share are .25.
+    assert np.abs(found.samples.edge_probabilities() - found.edge_probabilities).max() < 0.25
+
+
+def test_both_directions_of_every_open_pair_are_found(seven):
+    score = BGe().prepare(seven.train.values)
+    found = run_orders(SPEC, score, edge_probability=0.2, seed=2, samples=10)
+    pattern = cpdag(seven.graph)
+    both = found.edge_probabilities[pattern & pattern.T]
+    assert both.size
+    expected = exact(score, edge_probability=0.2).edge_probabilities[pattern & pattern.T]
+    assert np.all((both > 0.02) == (expected > 0.02))
+
+
+def test_knowledge_is_obeyed_and_weighed_as_in_the_exact_engine(seven):
+    score = BGe().prepare(seven.train.values)
+    allowed = np.ones((7, 7), dtype=bool)
+    allowed[:, 0] = False
+    allowed[3, 5] = False
+    required = np.zeros((7, 7), dtype=bool)
+    required[1, 2] = required[2, 4] = True
+    prior: dict[str, Any] = {"edge_probability": 0.3, "allowed": allowed, "required": required}
+    expected = exact(score, **prior)
+    found = run_orders(SPEC, score, seed=3, samples=200, **prior)
+    assert_close(found, expected)
+    graphs = found.samples.dense()
+    assert not graphs[:, ~allowed].any()
+    assert graphs[:, 1, 2].all()
+    assert graphs[:, 2, 4].all()
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=4.0)
+
+
+def test_single_log_odds_are_those_of_the_exact_engine(seven):
+    score = BGe().prepare(seven.train.values)
+    odds = np.random.default_rng(0).normal(-1.5, 1.5, (7, 7))
+    found = run_orders(SPEC, score, log_odds=odds, seed=3, samples=10)
+    assert_close(found, exact(score, log_odds=odds))
+
+
+def test_chosen_candidates_lose_little(seven):
+    score = EqualNoise(variance=1.0).prepare(seven.train.values)
+    spec = Orders(levels=5, hottest=0.1, full=0, max_candidates=5, fill=0)
+    found = run_orders(spec, score, edge_probability=0.2, seed=1, samples=10)
+    difference = np.abs(found.edge_probabilities - exact(score, edge_probability=0.2).edge_probabilities)
+    # What is left out had gains below -4 nats, a share of e^-4 = .02 each.
+    assert difference.max() < 0.05
+
+
+def test_same_seed_same_result_and_input_untouched(seven):
+    values = seven.train.values.copy()
+    spec = Orders(levels=5, hottest=0.1, sweeps=20, max_sweeps=20)
+    first, second, other = (
+        run_orders(spec, BGe().prepare(values), edge_probability=0.2, seed=seed, samples=20) for seed in (5, 5, 6)
+    )
+    assert np.array_equal(first.edge_probabilities, second.edge_probabilities)
+    assert np.array_equal(first.samples.sources, second.samples.sources)
+    assert first.log_evidence == second.log_evidence
+    assert not np.array_equal(first.edge_probabilities, other.edge_probabilities)
+    assert np.array_equal(values, seven.train.values)
+
+
+@pytest.mark.slow
+def test_hub_with_more_parents_than_bits():
+    truth = simulate("sf", nodes=40, edges=40, seed=8)
+    parents = truth.graph.sum(axis=0).max()
+    score = EqualNoise(variance=1.0).prepare(truth.train.values)
+    spec = Orders(max_candidates=4, sweeps=40)
+    found = run_orders(spec, score, edge_probability=0.05, seed=0, samples=50)
+    assert parents > 8
+    assert found.diagnostics["fixed_parents"] > 0
+    assert np.array_equal(found.edge_probabilities > 0.5, truth.graph)
+    assert found.samples.all_acyclic()
+
+
+def test_warns_when_stopped_too_early():
+    truth = simulate("er", nodes=40, edges=80, rows=300, seed=1)
+    spec = Orders(sweeps=4, annealing=1, round_sweeps=1, rounds=0, max_sweeps=4, levels=4, max_candidates=10)
+    found = run_orders(spec, BGe().prepare(truth.train.values), edge_probability=0.05, seed=0, samples=10)
+    assert found.status.code == "warning"
+    assert "sweeps" in found.status.sentence
+
+
+def test_warns_when_the_candidates_are_cut():
+    truth = simulate("er", nodes=40, edges=80, seed=1)
+    spec = Orders(max_candidates=2, rounds=0, sweeps=20, max_sweeps=20, levels=4)
+    found = run_orders(spec, BGe().prepare(truth.train.values), edge_probability=0.05, seed=0, samples=10)
+    assert found.status.code == "warning"
+    assert "not among the candidates" in found.status.sentence
+    assert found.diagnostics["missing_edges"] > 0
+
+
+def test_time_limit_and_interrupt_return_what_is_there(seven):
+    score = BGe().prepare(seven.train.values)
+    late = run_orders(SPEC, score, edge_probability=0.2, seed=0, samples=10, deadline=time.monotonic() - 1)
+    assert late.status.code == "interrupted"
+    assert "time limit" in late.status.sentence
+    assert late.samples.all_acyclic()
+
+    def press_keys(progress):
+        if progress.detail == "sampling orders":
+            raise KeyboardInterrupt
+
+    stopped = run_orders(SPEC, score, edge_probability=0.2, seed=0, samples=10, progress=press_keys)
+    assert stopped.status.code == "interrupted"
+    assert "interrupt" in stopped.status.sentence
+    assert stopped.diagnostics["sweeps"] == 10
+
+
+@pytest.mark.slow
+def test_gaussian_process_beyond_full_tables():
+    truth = simulate("er", nodes=16, edges=16, mechanism="gp", rows=400, seed=3)
+    score = GaussianProcess().prepare(truth.train.values)
+    found = run_orders(Orders(max_candidates=10), score, edge_probability=0.1, seed=0, samples=50)
+    probabilities = found.edge_probabilities
+    # Nodes of up to three parents are plain at 400 rows; the surest edges must be right.
+    surest = np.argsort(-probabilities, axis=None)[: truth.graph.sum() // 2]
+    assert truth.graph.reshape(-1)[surest].all()
+
+
+def test_refuses_settings_that_make_no_sense():
+    with pytest.raises(ConfigError, match="replicas"):
+        Orders(replicas=1)
+    with pytest.raises(ConfigError, match="hottest"):
+        Orders(hottest=2.0)
+    with pytest.raises(ConfigError, match="24 candidates"):
+        Orders(max_candidates=30)
+    score = EqualNoise(variance=1.0).prepare(np.random.default_rng(0).standard_normal((20, 3)))
+    with pytest.raises(ConfigError, match="start_order"):
+        run_orders(Orders(), score, start_order=np.array([0, 0, 1]))
