@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.optimize import linear_sum_assignment
 from scipy.special import log_expit
 
 from vcuda.dags.base import DagPrior, Kl, edge_kl, initial_edge_logits, require_positive
@@ -218,6 +217,8 @@ class SinkhornDags:
 
     def priorities(self, rng: np.random.Generator, params: SinkhornParams, size: int) -> np.ndarray:
         """Draw node priorities (size, d) on the host: the ranks, one assignment problem for each draw."""
+        from scipy.optimize import linear_sum_assignment
+
         locations = log_expit(np.asarray(params.order_logits, dtype=np.float64))
         ranks = np.empty((size, len(locations)))
         for draw in ranks:
@@ -252,6 +253,10 @@ def best_assignment(values: Array) -> Array:
 
 
 def _host_assignment(values: Array | np.ndarray) -> np.ndarray:
+    from scipy.optimize import (
+        linear_sum_assignment,
+    )  # here, because the import takes longer than all others of this file
+
     batch = np.asarray(values)
     flat = batch.reshape(-1, *batch.shape[-2:])
     columns = [linear_sum_assignment(one, maximize=True)[1] for one in flat]

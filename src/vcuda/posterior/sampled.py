@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import norm, t
+from scipy.special import gammaln, logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.posterior.laws import Prediction, Scaling
@@ -59,11 +58,16 @@ class LinearPredictive:
         weights, leverage = solved[:, 0], np.einsum("nk,kn->n", inputs, solved[:, 1:])
         mean = inputs @ weights
         spread = 1 + 1 / (self.rows + self.mean_rows) + leverage
+        squares = (scaled[:, target] - mean) ** 2
         if self.variance is not None:
-            return Predicted(mean, norm.logpdf(scaled[:, target], mean, np.sqrt(self.variance * spread)))
+            squared_scale = self.variance * spread
+            return Predicted(mean, -0.5 * (squares / squared_scale + np.log(2 * np.pi * squared_scale)))
+        # The Student-t density, spelt out because importing scipy.stats takes longer than a small fit.
         freedom = self.rows + self.excess + len(parents) + 1
         residual = self.gram[target, target] + self.ridge - self.gram[parents, target] @ weights
-        return Predicted(mean, t.logpdf(scaled[:, target], freedom, mean, np.sqrt(residual / freedom * spread)))
+        squared_scale = residual / freedom * spread
+        normaliser = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(np.pi * freedom * squared_scale)
+        return Predicted(mean, normaliser - (freedom + 1) / 2 * np.log1p(squares / (freedom * squared_scale)))
 
 
 @dataclass(frozen=True, eq=False)
