@@ -1,0 +1,53 @@
+"""Greedy climbs end at DAGs that no single change improves, and their orders agree with them."""
+
+import numpy as np
+
+from vcuda.data.simulate import simulate
+from vcuda.graphs import is_dag
+from vcuda.infer.climbing import _climb, climb_orders
+from vcuda.infer.exact import edge_prior
+from vcuda.models.scores import BGe
+
+NODES = 5
+
+
+def total(score, prior, graph: np.ndarray) -> float:
+    parents = [np.flatnonzero(graph[:, j]).tolist() for j in range(NODES)]
+    return sum(score.score(j, chosen) for j, chosen in enumerate(parents)) + float(prior.log_odds[graph].sum())
+
+
+def neighbours(graph: np.ndarray):
+    """Every DAG that one added, dropped or turned edge leads to."""
+    for i, j in zip(*np.nonzero(~np.eye(NODES, dtype=bool)), strict=True):
+        other = graph.copy()
+        other[i, j] = ~other[i, j]
+        if is_dag(other):
+            yield other
+        if graph[i, j]:
+            turned = graph.copy()
+            turned[i, j], turned[j, i] = False, True
+            if is_dag(turned):
+                yield turned
+
+
+def test_a_climb_ends_where_no_change_gains():
+    values = simulate("er", nodes=NODES, edges=6, rows=200, test_rows=1, seed=0).train.values
+    score, prior = BGe().prepare(values), edge_prior(NODES, 0.2)
+    for seed in range(5):
+        reached, graph = _climb(score, prior, np.random.default_rng(seed), NODES - 1)
+        assert is_dag(graph)
+        assert abs(reached - total(score, prior, graph)) < 1e-8
+        # Gains of less than a millionth of a nat do not count.
+        assert max(total(score, prior, other) for other in neighbours(graph)) < reached + 1e-5
+
+
+def test_orders_are_permutations_and_obey_what_is_forbidden():
+    values = simulate("er", nodes=NODES, edges=6, rows=200, test_rows=1, seed=1).train.values
+    allowed = np.triu(np.ones((NODES, NODES), dtype=bool), 1)
+    prior = edge_prior(NODES, 0.2, allowed=allowed)
+    score = BGe().prepare(values)
+    _, graph = _climb(score, prior, np.random.default_rng(0), 2)
+    assert not (graph & ~allowed).any()
+    assert graph.sum(axis=0).max() <= 2
+    orders = climb_orders(score, prior, np.random.default_rng(0), count=3, climbs=5, max_parents=2)
+    assert [sorted(order.tolist()) for order in orders] == [list(range(NODES))] * 3
