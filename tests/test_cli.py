@@ -327,7 +327,7 @@ def test_ctrl_c_saves_what_is_learned(tmp_path, run):
 
 
 def interrupting(*reports: int):
-    """A stand-in for the progress bar that presses Ctrl-C at the given reports; 0 is before the first."""
+    """A stand-in for the progress bar that presses Ctrl-C at the given checks; 0 is before the first report."""
 
     @contextmanager
     def shown_progress(console, *, quiet):
@@ -335,6 +335,8 @@ def interrupting(*reports: int):
 
         def show(progress):
             nonlocal count
+            if progress.done != int(progress.done):  # slow machines report between checks as well
+                return
             count += 1
             for _ in range(reports.count(count)):
                 signal.raise_signal(signal.SIGINT)

@@ -216,6 +216,18 @@ def test_an_interrupt_returns_what_is_done(data):
     assert outcome.trace["likelihood"].shape == (1, 2)
 
 
+def test_an_interrupt_before_the_first_check_returns_what_is_done(data, monkeypatch):
+    monkeypatch.setattr("vcuda.infer.variational.SECONDS_A_CHUNK", 0.0)  # so that every stretch of steps is reported
+
+    def impatient(progress):
+        assert 0 < progress.done < 1
+        raise KeyboardInterrupt
+
+    outcome = run_variational(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
+    assert outcome.status.code == "interrupted"
+    assert np.isfinite(outcome.law.edge_probabilities()).all()
+
+
 def test_too_few_epochs_are_a_warning(data):
     outcome = run_variational(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
     assert outcome.status.code == "warning"

@@ -302,6 +302,15 @@ def run_variational(
         keep_best=engine.validation == "averaged",
     )
     pace = Pace()
+    taken, sums = 0, Terms(*np.zeros((3, engine.restarts)))
+
+    def look(steps: int) -> None:
+        key = validation_key
+        if engine.validation == "authors":
+            key = jax.random.fold_in(validation_key, watch.checks)
+        loss = np.asarray(program.validate(state, key, problem))
+        watch.look(state.trained, jax.tree.map(lambda value: value / steps, sums), loss)
+
     interrupted = False
     try:
         while watch.checks < checks and watch.active.any():
@@ -320,15 +329,13 @@ def run_variational(
                 sums = jax.tree.map(np.add, sums, jax.device_get(total))
                 if pace.is_due():
                     progress(Progress(watch.checks + taken / steps_a_check, checks, watch.describe()))
-            key = validation_key
-            if engine.validation == "authors":
-                key = jax.random.fold_in(validation_key, watch.checks)
-            loss = np.asarray(program.validate(state, key, problem))
-            watch.look(state.trained, jax.tree.map(lambda value: value / steps_a_check, sums), loss)
+            look(taken)
             progress(Progress(watch.checks, checks, watch.describe()))
     except KeyboardInterrupt:
         if watch.checks == 0:
-            raise
+            if taken == 0:
+                raise
+            look(taken)
         interrupted = True
 
     kept = watch.kept()
