@@ -81,6 +81,7 @@ def _accuracy(preset: Preset, mechanism: Mechanism, made: Callable[[], Simulatio
         simulation.train,
         model=MODELS[mechanism],
         noise="unit" if preset == "paper" else "equal",
+        engine="straight-through",
         preset=preset,
         seed=seed,
     )
@@ -133,7 +134,7 @@ def _speed(records: Records, nodes: int, mechanism: Mechanism) -> dict[str, Any]
 
     def measure() -> dict[str, Any]:
         model = MODELS[mechanism]
-        engine = vcuda.Variational.paper(batch_size=64 if model == "linear" else 256, patience=10**9)
+        engine = vcuda.StraightThrough.paper(batch_size=64 if model == "linear" else 256, patience=10**9)
         functional = (vcuda.Linear if model == "linear" else vcuda.MLP)(noise="unit", bias=False)
         data = paper_dataset("er", nodes=nodes, edges=nodes, mechanism=mechanism, index=0).train
         told = vcuda.fit(data, model=functional, prior=0.1, engine=engine).diagnostics

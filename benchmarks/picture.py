@@ -1,4 +1,4 @@
-"""The picture of the README: what preset ``default`` finds in the Sachs cells, beside the consensus network."""
+"""The picture of the README: what the defaults find in the Sachs cells, beside the consensus network."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -33,8 +34,8 @@ class Records:
     Each line is written as soon as it is there, so that a benchmark which is stopped goes on where it was.
     """
 
-    def __init__(self, name: str, *, fresh: bool, keep: bool = True) -> None:
-        self.path = RESULTS / f"{name}.jsonl"
+    def __init__(self, name: str, *, fresh: bool = False, keep: bool = True, folder: Path | None = None) -> None:
+        self.path = (folder or RESULTS) / f"{name}.jsonl"
         self.keep = keep
         self.lines: list[dict[str, Any]] = []
         if self.path.exists() and keep:
@@ -43,18 +44,38 @@ class Records:
             else:
                 self.lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
-    def run(self, what: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The line of a run: stored, or measured now and stored."""
+    def find(self, what: dict[str, Any]) -> dict[str, Any] | None:
+        """The stored line of a run, or None."""
         for line in self.lines:
-            if all(line.get(key) == value for key, value in what.items()):
+            if all(key in line and line[key] == value for key, value in what.items()):
                 return line
-        line = what | measure() | environment()
+        return None
+
+    def add(self, what: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """Write the line of a run that was measured now."""
+        line = what | found | environment()
         self.lines.append(line)
         if self.keep:
-            RESULTS.mkdir(exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         return line
+
+    def forget(self, runs: Iterable[dict[str, Any]]) -> None:
+        """Drop the stored lines of these runs, so that they are measured again; the others stay."""
+        dropped = {id(line) for line in map(self.find, runs) if line is not None}
+        if not dropped:
+            return
+        self.lines = [line for line in self.lines if id(line) not in dropped]
+        if self.keep:
+            # Written beside and then moved: an interrupt in between loses nothing.
+            beside = self.path.with_suffix(".tmp")
+            beside.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
+            os.replace(beside, self.path)
+
+    def run(self, what: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The line of a run: stored, or measured now and stored."""
+        return self.find(what) or self.add(what, measure())
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -104,11 +104,11 @@ def test_version_and_help(run):
 
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
-    from vcuda.infer.fit import ENGINES, MODEL_NAMES, Preset
+    from vcuda.infer.fit import ENGINE_NAMES, MODEL_NAMES, Preset
     from vcuda.models.base import Noise
 
     assert get_args(fitting.Model) == MODEL_NAMES
-    assert get_args(fitting.Engine) == tuple(ENGINES)
+    assert get_args(fitting.Engine) == ENGINE_NAMES
     assert get_args(fitting.Noise) == get_args(Noise)
     assert get_args(fitting.Preset) == get_args(Preset)
     for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
@@ -142,6 +142,11 @@ def test_a_bad_table_is_refused_in_one_sentence(name, run, tmp_path):
         ("--samples", "-1"),
         ("--edge-prior", "often"),
         ("--edge-prior", "1.5"),
+        ("--time-limit", "0"),
+        ("--log", "nobody"),
+        ("--log", "X1", "--raw"),
+        ("--engine", "variational", "--model", "gp"),
+        ("--engine", "exact", "--preset", "paper"),
         ("--unknown",),
     ],
     ids=" ".join,
@@ -170,18 +175,25 @@ def test_options_reach_the_fit(run, tmp_path, asked):
     assert run(*common, "--model", "mlp", "--noise", "equal", "--seed", "9", "--edge-prior", "0.3").code == 2
     expected = {"model": "mlp", "noise": "equal", "seed": 9, "prior": 0.3, "preset": "default"}
     assert expected.items() <= asked.items()
-    assert asked["engine"] == "variational"
+    assert asked["engine"] == "auto"
 
     run(*common)
     assert {
-        "model": "linear",
+        "model": "auto",
         "noise": None,
+        "logarithm": None,
+        "time_limit": None,
         "seed": 0,
         "prior": None,
         "preset": "default",
     }.items() <= asked.items()
 
     assert not asked["standardise"]
+
+    run(*common, "--log", "Erk", "--log", "Akt", "--time-limit", "30", "--engine", "orders")
+    assert (asked["logarithm"], asked["time_limit"], asked["engine"]) == (["Erk", "Akt"], 30.0, "orders")
+    run(*common, "--raw")
+    assert asked["logarithm"] == ()
 
     run(*common, "--preset", "paper", "--standardise")
     assert asked["preset"] == "paper"

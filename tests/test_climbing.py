@@ -4,8 +4,8 @@ import numpy as np
 
 from vcuda.data.simulate import simulate
 from vcuda.graphs import is_dag
-from vcuda.infer.climbing import _climb, climb_orders
-from vcuda.infer.exact import edge_prior
+from vcuda.infer.climbing import climb, climb_orders
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.models.scores import BGe
 
 NODES = 5
@@ -34,7 +34,7 @@ def test_a_climb_ends_where_no_change_gains():
     values = simulate("er", nodes=NODES, edges=6, rows=200, test_rows=1, seed=0).train.values
     score, prior = BGe().prepare(values), edge_prior(NODES, 0.2)
     for seed in range(5):
-        reached, graph = _climb(score, prior, np.random.default_rng(seed), NODES - 1)
+        reached, graph = climb(score, prior, np.random.default_rng(seed), max_parents=NODES - 1)
         assert is_dag(graph)
         assert abs(reached - total(score, prior, graph)) < 1e-8
         # Gains of less than a millionth of a nat do not count.
@@ -46,7 +46,7 @@ def test_orders_are_permutations_and_obey_what_is_forbidden():
     allowed = np.triu(np.ones((NODES, NODES), dtype=bool), 1)
     prior = edge_prior(NODES, 0.2, allowed=allowed)
     score = BGe().prepare(values)
-    _, graph = _climb(score, prior, np.random.default_rng(0), 2)
+    _, graph = climb(score, prior, np.random.default_rng(0), max_parents=2)
     assert not (graph & ~allowed).any()
     assert graph.sum(axis=0).max() <= 2
     orders = climb_orders(score, prior, np.random.default_rng(0), count=3, climbs=5, max_parents=2)

@@ -75,13 +75,20 @@ class TestModels:
 
 
 FITS = {
-    "variational linear": {"model": "linear", "engine": vcuda.Variational(epochs=10, restarts=2, graph_samples=1)},
-    "variational mlp": {"model": "mlp", "engine": vcuda.Variational(epochs=10, restarts=2, graph_samples=1)},
-    "paper linear": {"model": "linear", "engine": vcuda.Variational.paper(epochs=10, batch_size=32)},
+    "straight-through linear": {
+        "model": "linear",
+        "engine": vcuda.StraightThrough(epochs=10, restarts=2, graph_samples=1),
+    },
+    "straight-through mlp": {"model": "mlp", "engine": vcuda.StraightThrough(epochs=10, restarts=2, graph_samples=1)},
+    "paper linear": {"model": "linear", "engine": vcuda.StraightThrough.paper(epochs=10, batch_size=32)},
     "exact linear equal": {"model": "linear", "noise": "equal", "engine": "exact"},
     "exact linear unequal": {"model": "linear", "engine": vcuda.Exact(samples=200)},
     "orders linear equal": {"model": "linear", "noise": "equal", "engine": "orders"},
     "orders linear unequal": {"model": "linear", "engine": vcuda.Orders(sweeps=50, max_sweeps=100)},
+    "variational linear equal": {"model": "linear", "noise": "equal", "engine": vcuda.Variational(steps=40)},
+    "variational linear unequal": {"model": "linear", "engine": vcuda.Variational(steps=40, restarts=4)},
+    "variational additive": {"model": "additive", "engine": vcuda.Variational(steps=40)},
+    "auto": {},
     "exact gp": {"model": "gp", "engine": "exact"},
     "exact additive": {"model": "additive", "engine": "exact"},
 }

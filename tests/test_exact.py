@@ -3,9 +3,11 @@ probabilities."""
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -14,10 +16,13 @@ from scipy.stats import chisquare
 
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import ancestors, enumerate_dags
-from vcuda.infer.exact import NOISE_POINTS, exact_posterior, memory_needed
+from vcuda.infer.exact import exact_posterior, limits, memory_needed, seconds_needed
+from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress
+from vcuda.models import additive
+from vcuda.models.additive import AdditiveBasis
 from vcuda.models.discrete import BDeu
-from vcuda.models.kernels import AdditiveBasis, GaussianProcess
+from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise, LocalScore
 
 
@@ -224,29 +229,52 @@ def test_shared_noise_against_a_fine_grid_of_variances(rows, tolerance):
     assert np.abs(result.samples.edge_probabilities() - expected).max() < 5 * 0.0079
 
 
-def test_all_orders_of_six_nodes():
-    nodes, odds = 6, np.log(0.25 / 0.75)
-    score = random_score(nodes, spread=2.0, seed=2)
-    sets = np.arange(1 << nodes)
-    weights = score.values + np.bitwise_count(sets) * odds
-    log_orders, edges = [], []
-    for order in permutations(range(nodes)):
-        total, given_order = 0.0, np.zeros((nodes, nodes))
+@pytest.mark.parametrize(
+    "score",
+    [
+        random_score(6, spread=2.0, seed=2),
+        BGe().prepare(table_of(6, rows=30)),
+        BGe(max_parents=2).prepare(table_of(6, rows=30)),
+        AdditiveBasis(features=2, max_parents=3).prepare(table_of(6, rows=30)),
+        BDeu(max_parents=1).prepare(np.round(table_of(6, rows=30))),
+    ],
+    ids=["arbitrary", "bge", "bge two parents", "additive three parents", "bdeu one parent"],
+)
+def test_all_orders_of_six_nodes(score):
+    # The posterior as a sum over 720 orders, each a product over nodes of sums over sets of predecessors.
+    probability = 0.25
+    most = 5 if score.max_parents is None else score.max_parents
+    families: dict[tuple[int, frozenset[int]], float] = {}
+    for node in range(6):
+        for size in range(most + 1):
+            for parents in combinations(sorted(set(range(6)) - {node}), size):
+                families[node, frozenset(parents)] = score.score(node, parents)
+    log_orders, edges_by_order = [], []
+    for order in permutations(range(6)):
+        log_order, edges = 0.0, np.zeros((6, 6))
         for rank, node in enumerate(order):
-            before = sum(1 << other for other in order[:rank])
-            inside = sets[sets & ~before == 0]
-            log_sum = np.logaddexp.reduce(weights[node, inside])
-            shares = np.exp(weights[node, inside] - log_sum)
-            for other in order[:rank]:
-                given_order[other, node] = shares[inside >> other & 1 == 1].sum()
-            total += log_sum
-        log_orders.append(total)
-        edges.append(given_order)
-    evidence = logsumexp(log_orders) - np.log(720) + 15 * np.log(0.75)
-    expected = np.einsum("o,oij->ij", np.exp(log_orders - logsumexp(log_orders)), edges)
-    result = exact_posterior(score, edge_probability=0.25, samples=5, rng=np.random.default_rng(0))
+            before = order[:rank]
+            sets = [set(chosen) for size in range(min(rank, most) + 1) for chosen in combinations(before, size)]
+            log_weights = np.array(
+                [
+                    families[node, frozenset(parents)]
+                    + len(parents) * np.log(probability)
+                    + (rank - len(parents)) * np.log(1 - probability)
+                    for parents in sets
+                ]
+            )
+            log_sum = logsumexp(log_weights)
+            for parents, share in zip(sets, np.exp(log_weights - log_sum), strict=True):
+                edges[list(parents), node] += share
+            log_order += log_sum
+        log_orders.append(log_order)
+        edges_by_order.append(edges)
+    evidence = logsumexp(log_orders) - np.log(720) + score.log_jacobian
+    expected = np.einsum("o,oij->ij", np.exp(log_orders - logsumexp(log_orders)), edges_by_order)
+    result = exact_posterior(score, edge_probability=probability, samples=500, rng=np.random.default_rng(0))
     assert result.log_evidence == pytest.approx(evidence, abs=1e-9)
     assert np.abs(result.edge_probabilities - expected).max() < 1e-9
+    assert result.samples.dense().sum(axis=1).max() <= most
 
 
 def test_edge_probabilities_are_ratios_of_evidence():
@@ -272,6 +300,59 @@ def test_without_data_edges_have_half_the_prior_and_evidence_is_one():
     assert np.abs(result.edge_probabilities[off_diagonal] - 0.15).max() < 1e-12
     assert np.abs(np.diag(result.edge_probabilities)).max() == 0
     assert result.log_evidence == pytest.approx(0.0, abs=1e-10)
+
+
+# --- tables and lattices ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side_by_side", [1, 3, 12])
+@pytest.mark.parametrize("max_parents", [None, 2])
+def test_additive_tables_made_at_once_are_the_single_ones(monkeypatch, side_by_side, max_parents):
+    monkeypatch.setattr(additive, "SIDE_BY_SIDE", side_by_side)
+    prepared = AdditiveBasis(features=3, max_parents=max_parents).prepare(table_of(6))
+    told: list[float] = []
+    tables = prepared.all_tables(threads=2, told=told.append)
+    for node in range(6):
+        single = prepared.table(node, np.delete(np.arange(6), node))
+        assert np.array_equal(np.isfinite(tables[node]), np.isfinite(single))
+        finite = np.isfinite(single)
+        assert np.abs(tables[node][finite] - single[finite]).max() < 1e-9
+    assert told[-1] == 1.0
+    assert told == sorted(told)
+
+
+def test_sets_that_are_remembered_are_all_that_small_tables_hold():
+    prepared = GaussianProcess(full_parents=2, max_parents=2).prepare(table_of(5))
+    shares = list(prepared.remember([np.array([1, 2, 3]), np.array([0, 3])]))
+    # Subsets of up to two of {1, 2, 3} and of {0, 3}: the empty one, four single ones, four pairs.
+    assert len(prepared.known) == len(shares) == 9
+    assert shares[-1] == 1.0
+    prepared.table(0, np.array([1, 2, 3]))
+    assert len(prepared.known) == 9
+
+
+def test_scores_computed_again_give_the_same_draws():
+    prepared = BGe().prepare(table_of(7))
+    least = memory_needed(7, keep=False) / 1e9
+    assert least < memory_needed(7) / 1e9
+    kept, again = (
+        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), memory_gb=limit) for limit in (1.0, least)
+    )
+    assert np.array_equal(kept.samples.dense(), again.samples.dense())
+    assert np.array_equal(kept.edge_probabilities, again.edge_probabilities)
+    with pytest.raises(ConfigError, match="memory"):
+        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), memory_gb=0.99 * least)
+
+
+@pytest.mark.parametrize("standardised", [False, True])
+def test_the_grid_of_noise_variances_is_found_with_few_lattices(standardised):
+    table = table_of(7, rows=500) * 3.0
+    if standardised:
+        table /= table.std(axis=0)
+    told: list[Progress] = []
+    exact_posterior(EqualNoise().prepare(table), samples=5, rng=np.random.default_rng(0), progress=told.append)
+    scored = [step for step in told if step.detail == "scoring all parent sets" and step.done == step.total]
+    assert len(scored) <= NOISE_POINTS
 
 
 # --- draws --------------------------------------------------------------------------------------------------
@@ -329,6 +410,20 @@ def test_twenty_nodes_fit_into_four_gigabytes_and_thirty_are_refused():
         exact_posterior(BGe().prepare(table_of(30, rows=50)), samples=5, rng=np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("spec", [BGe(), EqualNoise()], ids=["bge", "shared"])
+def test_no_more_memory_is_taken_than_was_said(spec, keep):
+    prepared = spec.prepare(table_of(14, rows=100))
+    said = memory_needed(14, lattices=NOISE_POINTS if isinstance(spec, EqualNoise) else 1, keep=keep)
+    tracemalloc.start()
+    try:
+        exact_posterior(prepared, samples=5, rng=np.random.default_rng(0), memory_gb=said / 1e9)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.4 * said < taken < said
+
+
 @pytest.mark.parametrize(
     ("required", "allowed", "message"),
     [
@@ -372,3 +467,57 @@ def test_progress_is_told():
         "drawing graphs",
     }
     assert all(0 < step.done <= step.total for step in told)
+
+
+# --- time -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec", [BGe(), EqualNoise(), AdditiveBasis(features=2), GaussianProcess()], ids=["bge", "shared", "additive", "gp"]
+)
+def test_a_deadline_that_has_passed_refuses(spec):
+    told: list[Progress] = []
+    with pytest.raises(ConfigError, match=r"scoring all parent sets.*no partial answer.*orders engine.*more time"):
+        exact_posterior(
+            spec.prepare(table_of(4)),
+            samples=5,
+            rng=np.random.default_rng(0),
+            progress=told.append,
+            deadline=time.monotonic() - 1.0,
+        )
+    assert not told
+
+
+def test_a_deadline_stops_at_the_next_step(monkeypatch):
+    ticks = iter(range(1000))
+    monkeypatch.setattr(limits.time, "monotonic", lambda: float(next(ticks)))
+    told: list[Progress] = []
+    # Four nodes are scored at 0, 1, 2, 3, the edges of the first at 4; the second would come at 5.
+    with pytest.raises(ConfigError, match=r"edge probabilities.*no partial answer"):
+        exact_posterior(
+            BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=told.append, deadline=4.5
+        )
+    assert len(told) == 5
+
+
+def test_a_deadline_that_is_kept_changes_nothing():
+    prepared = BGe().prepare(table_of(4))
+    free, timed = (
+        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), deadline=deadline)
+        for deadline in (None, time.monotonic() + 600.0)
+    )
+    assert np.array_equal(free.samples.dense(), timed.samples.dense())
+    assert free.log_evidence == timed.log_evidence
+
+
+def test_seconds_are_foreseen_by_score_columns_and_rows():
+    assert seconds_needed(BGe().prepare(table_of(8))) < 0.1
+    twenty = table_of(20, rows=1000)
+    # What is asked of the engine: two minutes at twenty columns, whatever the score.
+    needed = [seconds_needed(spec.prepare(twenty)) for spec in (BGe(), EqualNoise(), AdditiveBasis())]
+    assert needed[0] < min(needed[1:])
+    assert max(needed) < 120
+    assert seconds_needed(BGe().prepare(table_of(24, rows=50))) > 16 * needed[0]
+    few, many = (seconds_needed(GaussianProcess().prepare(table_of(6, rows=rows))) for rows in (100, 1000))
+    assert few < many
+    assert seconds_needed(BDeu().prepare(np.round(table_of(10)))) > seconds_needed(BGe().prepare(table_of(10)))

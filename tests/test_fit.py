@@ -1,5 +1,6 @@
-"""The verb ``fit``: names become specs, presets are the authors', nonsense is refused."""
+"""The verb ``fit``: names become specs, presets are the authors', choices are told, nonsense is refused."""
 
+import time
 import warnings
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import vcuda
 from vcuda.errors import ConfigError
+from vcuda.infer import fit as module
+from vcuda.models.scores import BGe
 
 
 @pytest.fixture(scope="module")
@@ -14,28 +17,32 @@ def table():
     return vcuda.simulate("er", nodes=4, edges=4, rows=60, test_rows=10, seed=0).train
 
 
-@pytest.fixture
-def fitted(monkeypatch, table):
+def seen_by(monkeypatch, name, table, options):
     """What ``fit`` would run, without running it."""
-    from vcuda.infer import fit as module
+    seen = {}
 
-    def run(**options):
-        seen = {}
+    def record(engine, data, **arguments):
+        seen.update(arguments, engine=engine, data=data)
+        raise StopIteration
 
-        def record(engine, data, **arguments):
-            seen.update(arguments, engine=engine)
-            raise StopIteration
-
-        monkeypatch.setattr(module, "run_variational", record)
-        with pytest.raises(StopIteration):
-            vcuda.fit(table, **options)
-        return seen
-
-    return run
+    monkeypatch.setattr(module, name, record)
+    with pytest.raises(StopIteration):
+        vcuda.fit(table, **options)
+    return seen
 
 
-def test_the_paper_preset_is_the_authors_program(fitted):
-    linear, nonlinear = fitted(preset="paper"), fitted(preset="paper", model="mlp")
+@pytest.fixture
+def trained(monkeypatch, table):
+    return lambda **options: seen_by(monkeypatch, "run_straight_through", table, options)
+
+
+@pytest.fixture
+def scored(monkeypatch, table):
+    return lambda **options: seen_by(monkeypatch, "run_scored", table, options)
+
+
+def test_the_paper_preset_is_the_authors_program(trained):
+    linear, nonlinear = trained(preset="paper"), trained(preset="paper", model="mlp")
     assert linear["engine"].batch_size == 64
     assert nonlinear["engine"].batch_size == 256
     for run in (linear, nonlinear):
@@ -47,48 +54,107 @@ def test_the_paper_preset_is_the_authors_program(fitted):
         assert (engine.dags.order_temperature, engine.dags.edge_temperature) == (0.3, 1.0)
 
 
-def test_the_default_prior_expects_one_parent_a_node(fitted):
+def test_the_default_prior_expects_one_parent_a_node(scored):
     """Three others, each before it with probability one half: 3 / 2 * pi = 1; but never above one half."""
-    assert fitted()["prior"].edge_probability == 0.5
+    assert scored()["prior"].edge_probability == 0.5
     assert vcuda.DagPrior.for_nodes(21).edge_probability * 20 / 2 == pytest.approx(1.0)
 
 
-def test_options_reach_the_engine(fitted):
-    assert fitted(standardise=True)["engine"].scaling == "columns"
-    assert fitted(noise="equal")["model"] == vcuda.Linear(noise="equal")
-    assert fitted(prior=0.25)["prior"].edge_probability == 0.25
-    assert fitted(model=vcuda.MLP(hidden=(3,)))["model"].hidden == (3,)
-    assert fitted(engine=vcuda.Variational(epochs=7))["engine"].epochs == 7
-    assert fitted(seed=9)["seed"] == 9
+def test_options_reach_the_engine(trained, scored):
+    by_gradient = {"engine": "straight-through", "model": "linear"}
+    assert trained(**by_gradient, standardise=True)["engine"].scaling == "columns"
+    assert trained(**by_gradient, noise="equal")["model"] == vcuda.Linear(noise="equal")
+    assert trained(model=vcuda.MLP(hidden=(3,)))["model"].hidden == (3,)
+    assert trained(engine=vcuda.StraightThrough(epochs=7))["engine"].epochs == 7
+    assert scored(prior=0.25)["prior"].edge_probability == 0.25
+    assert scored(seed=9)["seed"] == 9
+    assert scored(engine=vcuda.Orders(sweeps=7))["engine"].sweeps == 7
+    assert scored(model=BGe(max_parents=2))["data"].score.max_parents == 2
+    deadline = scored(time_limit=5.0)["deadline"]
+    assert 0 < deadline - time.monotonic() <= 5.0
+
+
+def test_standardised_columns_are_fitted_and_the_way_back_is_kept(scored, table):
+    seen = scored(model="linear", noise="equal", standardise=True)["data"]
+    np.testing.assert_allclose(seen.data.scale, 1.0)
+    np.testing.assert_allclose(seen.units.undo(seen.data.values), table.values)
+
+
+def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=(300, 1))
+    data = np.hstack([cause, np.cos(2 * cause) + 0.3 * rng.normal(size=(300, 1))])
+    seen = seen_by(monkeypatch, "run_straight_through", data, {"engine": "straight-through"})
+    assert seen["model"] == vcuda.MLP(noise="unequal")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "forest"}, "linear, mlp, gp"),
-        ({"model": "gp"}, "use engine exact"),
+        ({"model": "forest"}, "auto, linear, mlp, gp"),
+        ({"model": "gp", "engine": "straight-through"}, "use engine exact"),
+        ({"model": "gp", "engine": "variational"}, "linear and additive"),
         ({"model": "mlp", "engine": "exact"}, "linear, gp or additive"),
         ({"model": "gp", "noise": "equal", "engine": "exact"}, "leave noise out"),
-        ({"engine": "exact", "preset": "paper"}, "belong to engine variational"),
+        ({"engine": "exact", "preset": "paper"}, "belongs to engine straight-through"),
         ({"engine": "exact", "noise": "loud"}, "unit, equal, unequal"),
         ({"engine": "magic"}, "variational"),
         ({"preset": "best"}, "default or paper"),
         ({"noise": "loud"}, "unit, equal, unequal"),
+        ({"noise": "unit"}, "name the model"),
         ({"prior": 1.5}, "between 0 and 1"),
         ({"model": vcuda.Linear(), "noise": "equal"}, "inside the spec"),
+        ({"logarithm": ["X11"]}, "did you mean 'X1'"),
+        ({"logarithm": ["X1"]}, "only positive numbers"),
+        ({"time_limit": 0}, "positive number of seconds"),
     ],
 )
 def test_nonsense_is_refused_before_any_work(table, options, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, vcuda.DataError), match=message):
         vcuda.fit(table, **options)
 
 
 def test_the_callers_array_is_neither_changed_nor_kept():
     values = np.random.default_rng(0).normal(size=(50, 3))
     before = values.copy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", vcuda.ConvergenceWarning)
-        posterior = vcuda.fit(values, engine=vcuda.Variational(epochs=10, restarts=1, graph_samples=1))
+    posterior = vcuda.fit(values)
     np.testing.assert_array_equal(values, before)
     values[:] = 0
     assert posterior.names == ("X1", "X2", "X3")
+
+
+def test_equal_noise_on_raw_scales_is_told(table):
+    told = vcuda.fit(table, model="linear", noise="equal").summary()["choice"]
+    assert any("smaller to a larger" in sentence for sentence in told)
+    for options in ({"noise": "unequal"}, {"noise": "equal", "standardise": True}):
+        told = vcuda.fit(table, model="linear", **options).summary()["choice"]
+        assert not any("smaller to a larger" in sentence for sentence in told)
+
+
+def test_logarithms_are_told_and_undone():
+    """A table whose logarithms are linear: predictions are in the user's units and positive."""
+    logs = vcuda.simulate("er", nodes=3, edges=3, rows=400, test_rows=50, seed=1)
+    posterior = vcuda.fit(np.exp(logs.train.values))
+    assert posterior.summary()["logarithm"] == ["X1", "X2", "X3"]
+    assert posterior.provenance["model"]["name"] == "linear"
+    new = np.exp(logs.test.values)
+    assert (posterior.predict(new).to_numpy() > 0).all()
+    raw = vcuda.fit(np.exp(logs.train.values), logarithm=())
+    assert raw.summary()["logarithm"] == []
+    assert posterior.held_out(new)["log_likelihood"] > raw.held_out(new)["log_likelihood"] + 0.5
+
+
+def test_a_time_limit_ends_the_fit_with_a_status():
+    data = vcuda.simulate("er", nodes=8, edges=8, rows=200, test_rows=10, seed=0).train
+    long = {
+        "orders": vcuda.Orders(sweeps=100_000),
+        "variational": vcuda.Variational(steps=100_000),
+        "straight-through": vcuda.StraightThrough(epochs=100_000, patience=10**9),
+    }
+    for name, engine in long.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", vcuda.ConvergenceWarning)
+            posterior = vcuda.fit(data, model="linear", noise="equal", engine=engine, time_limit=3.0)
+        assert posterior.status.code == "interrupted", name
+        assert "time limit" in posterior.status.sentence
+        assert posterior.sample(10).all_acyclic()

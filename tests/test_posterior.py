@@ -8,10 +8,10 @@ import pytest
 
 import vcuda
 from vcuda.errors import DataError, RunError
-from vcuda.infer.variational import Variational
+from vcuda.infer.straight_through import StraightThrough
 from vcuda.posterior.storage import FILES
 
-ENGINE = Variational(epochs=60, restarts=2, graph_samples=2, check_every=5)
+ENGINE = StraightThrough(epochs=60, restarts=2, graph_samples=2, check_every=5)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def simulation():
 @pytest.fixture(scope="module")
 def posterior(simulation):
     with pytest.warns(vcuda.ConvergenceWarning):
-        return vcuda.fit(simulation.train, engine=ENGINE, seed=4)
+        return vcuda.fit(simulation.train, model="linear", engine=ENGINE, seed=4)
 
 
 def test_edges_are_named_and_sorted(posterior):
@@ -61,7 +61,7 @@ def test_prediction_is_in_the_users_units(simulation, posterior):
     train = simulation.train.to_frame() * units + offset
     test = simulation.test.to_frame() * units + offset
     with pytest.warns(vcuda.ConvergenceWarning):
-        other = vcuda.fit(train, engine=ENGINE, seed=4)
+        other = vcuda.fit(train, model="linear", engine=ENGINE, seed=4)
     np.testing.assert_allclose(other.edge_probabilities, posterior.edge_probabilities, atol=0.02)
     expected = posterior.predict(simulation.test).to_numpy() * units + offset
     spread = test.to_numpy().std(axis=0)
@@ -147,5 +147,5 @@ def test_summary_tells_what_the_issue_asks(posterior):
     summary = posterior.summary()
     for key in ("engine", "model", "status", "seconds", "rows", "columns", "seed", "versions", "diagnostics"):
         assert key in summary
-    assert summary["engine"] == "variational"
+    assert summary["engine"] == "straight-through"
     assert summary["seed"] == 4

@@ -8,11 +8,11 @@ from scipy.special import logsumexp
 
 from vcuda.data.simulate import simulate
 from vcuda.graphs import topological_order
-from vcuda.infer.exact import edge_prior
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, closure, drop_losses, settle, widen
 from vcuda.infer.orders.sweeps import masks_of, spread
 from vcuda.infer.orders.tables import build_tables
-from vcuda.infer.orders.top_down import top_down_order
+from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.discrete import BDeu
 from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
 
@@ -144,6 +144,14 @@ def test_top_down_order_points_every_edge_forward(family):
     rank = np.argsort(order)
     assert np.array_equal(np.sort(order), np.arange(100))
     assert np.all(rank[truth.sources] < rank[truth.targets])
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(5, 4), (50, 200), (1000, 1000)])
+def test_noise_is_guessed_from_the_least_variances(nodes, edges):
+    truth = simulate("er", nodes=nodes, edges=edges, rows=1000, test_rows=1, seed=1)
+    # The variance of one node without parents has the relative error sqrt(2 / n) = .045; the least of 400 alone would
+    # be 3 of these too low.
+    assert likely_noise(truth.train.values.var(axis=0), 1000) == pytest.approx(1.0, abs=2 * 0.045)
 
 
 def test_closure_lets_arrows_turn_but_not_into_what_is_forbidden():

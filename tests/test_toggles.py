@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from vcuda.errors import ConfigError
-from vcuda.infer.collapsed import _precision
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.infer.toggles import Regressions, Tiers, Toggled, regressions, toggle_graphs
-from vcuda.models.kernels import AdditiveBasis, GaussianProcess
+from vcuda.infer.variational.toggles import Regressions, Tiers, Toggled, regressions, toggle_graphs
+from vcuda.infer.variational.training import _precision
+from vcuda.models.additive import AdditiveBasis
+from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, SharedNoise
 
 NODES = 7

@@ -1,252 +1,167 @@
-"""The variational engine: the ELBO is the paper's, the loop stops well, the numbers repeat."""
+"""The variational engine with integrated weights: near the exact posterior, always allowed, and honest about itself."""
 
-from dataclasses import replace
-from itertools import permutations, product
+import time
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import multivariate_normal
 
-from vcuda.dags.base import DagPrior, no_self_loops
-from vcuda.dags.permutation import TopKDags
-from vcuda.dags.priority import PriorityDags, PriorityParams
-from vcuda.data.dataset import as_dataset
-from vcuda.data.simulate import simulate
+from vcuda.data.simulate import paper_dataset, simulate
 from vcuda.errors import ConfigError
-from vcuda.infer.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
-from vcuda.infer.variational import Problem, Program, Variational, run_variational
-from vcuda.infer.watch import Watch
-from vcuda.models import MLP, Linear
-from vcuda.models.base import log_density
+from vcuda.infer.exact import exact_posterior
+from vcuda.infer.variational.training import Variational, run_variational
+from vcuda.metrics import average_precision
+from vcuda.models.additive import AdditiveBasis
+from vcuda.models.scores import BGe, EqualNoise
 
-QUICK = Variational(epochs=20, restarts=2, graph_samples=2, validation_graphs=4)
-
-
-@pytest.fixture(scope="module")
-def data():
-    return simulate("er", nodes=5, edges=5, rows=120, test_rows=50, seed=3)
+SHORT = Variational(steps=60, restarts=2)
 
 
-def test_monte_carlo_elbo_agrees_with_enumeration_of_all_edges_and_orders():
-    """Every W (2^6) and every order (3!) of three nodes, with the order's probability by a Gaussian integral."""
-    nodes, model, prior, family = 3, Linear(noise="unit"), DagPrior(0.2), PriorityDags()
-    rng = np.random.default_rng(0)
-    rows = jnp.asarray(rng.normal(size=(8, nodes)), dtype=jnp.float32)
-    logits, means, scale = rng.normal(size=(nodes, nodes)), np.array([0.4, -0.3, 0.1]), 0.6
-    params = PriorityParams(jnp.asarray(logits, jnp.float32), jnp.asarray(means, jnp.float32), jnp.log(scale))
-    trained = Trained(params, model.init(jax.random.key(1), nodes))
+def six_columns(rows: int, seed: int) -> np.ndarray:
+    return simulate("er", nodes=6, edges=6, rows=rows, test_rows=1, seed=seed).train.values
 
-    likelihood = 0.0
-    pairs = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
-    covariance = scale**2 * (np.eye(2) * 2 - np.eye(2)[::-1])
-    for order in permutations(range(nodes)):
-        gaps = np.diff(means[list(order)])  # both must be positive: p rises along the order
-        order_probability = multivariate_normal.cdf(gaps, cov=covariance)
-        rank = np.argsort(order)
-        for bits in product((0, 1), repeat=len(pairs)):
-            graph, edge_probability = np.zeros((nodes, nodes), np.float32), 1.0
-            for (i, j), bit in zip(pairs, bits, strict=True):
-                edge_probability *= expit(logits[i, j]) if bit else expit(-logits[i, j])
-                graph[i, j] = bit and rank[i] < rank[j]
-            likelihood += (
-                order_probability * edge_probability * float(log_density(model, trained.model, rows, graph).sum())
-            )
 
-    draws = 4000
-    table = Rows(rows, jnp.ones(len(rows)), jnp.asarray(float(len(rows))))
-    estimate = jax.jit(
-        lambda key: elbo_terms(family, model, prior, trained, key[None], table, 16.0, no_self_loops(nodes))
+def exact_probabilities(score) -> tuple[np.ndarray, float]:
+    found = exact_posterior(score, edge_probability=0.2, rng=np.random.default_rng(0), samples=1)
+    return found.edge_probabilities, found.log_evidence
+
+
+# All ten sets, none left out. Measured sums of absolute differences over the 30 edges: .03 to .34 in nine of them and
+# .93 in one (largest single difference .31), mean .20; the bounds leave room for other builds. The gap between evidence
+# and ELBO was 2 to 5 nats, of which an identified order of six nodes takes up to log 6! = 6.6.
+def test_equal_noise_is_near_the_exact_posterior():
+    sums = []
+    for rows, seed in [(rows, seed) for rows in (200, 1000) for seed in range(5)]:
+        score = EqualNoise(variance=1.0).prepare(six_columns(rows, seed))
+        exact, evidence = exact_probabilities(score)
+        found = run_variational(Variational(), score, edge_probability=0.2, seed=seed)
+        sums.append(np.abs(found.edge_probabilities - exact).sum())
+        assert np.abs(found.edge_probabilities - exact).max() < 0.4
+        assert -0.5 < evidence - found.elbo.max() < 7
+    assert np.mean(sums) < 0.3
+    assert max(sums) < 1.2
+
+
+def test_unknown_shared_noise_is_near_the_exact_posterior():
+    # In units that hide that the noise has variance 1.
+    score = EqualNoise().prepare(7.0 * six_columns(1000, 1))
+    exact, _ = exact_probabilities(score)
+    found = run_variational(Variational(), score, edge_probability=0.2, seed=0)
+    assert np.abs(found.edge_probabilities - exact).sum() < 0.5
+    # The variance is known to sqrt(2 / (n d)) = 2 %; it is in units of the smallest column variance.
+    noise = found.noise_variance * six_columns(1000, 1).var(axis=0).min()
+    assert noise == pytest.approx(1.0, abs=0.08)
+
+
+def test_additive_model_is_near_the_exact_posterior():
+    values = simulate("er", nodes=5, edges=5, mechanism="mlp", rows=400, test_rows=1, seed=1).train.values
+    score = AdditiveBasis(features=4).prepare(values)
+    exact, _ = exact_probabilities(score)
+    found = run_variational(Variational(), score, edge_probability=0.2, seed=0)
+    assert np.abs(found.edge_probabilities - exact).sum() < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["er", "sf"])
+def test_paper_sets_of_ten_columns(family):
+    precisions = []
+    for index in range(10):
+        data = paper_dataset(family, index=index)
+        found = run_variational(Variational(), EqualNoise(), data.train.values, edge_probability=0.1, seed=index)
+        precisions.append(average_precision(found.edge_probabilities, data.graph))
+    assert np.mean(precisions) >= 0.99
+
+
+def test_what_is_not_allowed_never_occurs():
+    values = six_columns(200, 0)
+    allowed = np.ones((6, 6), dtype=bool)
+    allowed[:, 2] = False
+    allowed[4] = False
+    found = run_variational(SHORT, EqualNoise(), values, edge_probability=0.2, seed=0, allowed=allowed)
+    assert (found.edge_probabilities[~allowed] == 0).all()
+    assert (expit(found.edge_logits)[:, ~allowed] == 0).all()
+    assert (np.diag(found.edge_probabilities) == 0).all()
+
+
+def test_same_seed_same_result_and_input_untouched():
+    values = six_columns(200, 0)
+    before = values.copy()
+    one, two, other = (
+        run_variational(SHORT, EqualNoise(), values, edge_probability=0.2, seed=seed) for seed in (5, 5, 6)
     )
-    terms = jax.vmap(estimate)(jax.random.split(jax.random.key(2), draws))
-    # Sixteen rows were asked for and eight given: the likelihood is scaled by two. Four standard errors: one failure
-    # in 16,000 for a right formula; the wrong orientation is off by more than 100 of them.
-    error = float(terms.likelihood.std()) / np.sqrt(draws)
-    assert abs(float(terms.likelihood.mean()) - 2 * likelihood) < 4 * error
-
-    probability = expit(logits)[~np.eye(nodes, dtype=bool)]
-    kl_edges = np.sum(probability * np.log(probability / 0.2) + (1 - probability) * np.log((1 - probability) / 0.8))
-    ratio = scale / prior.order_scale
-    kl_order = np.sum(0.5 * (ratio**2 + (means / prior.order_scale) ** 2 - 1) - np.log(ratio))
-    np.testing.assert_allclose(terms.kl_edges, kl_edges, rtol=1e-5)
-    np.testing.assert_allclose(terms.kl_order, kl_order, rtol=1e-5)
-    np.testing.assert_allclose(terms.elbo, terms.likelihood - kl_edges - kl_order, rtol=1e-5)
+    np.testing.assert_array_equal(one.edge_logits, two.edge_logits)
+    np.testing.assert_array_equal(one.edge_probabilities, two.edge_probabilities)
+    assert not np.array_equal(one.edge_logits, other.edge_logits)
+    np.testing.assert_array_equal(values, before)
+    assert one.weights.sum() == pytest.approx(1.0)
+    assert sorted(one.order.tolist()) == list(range(6))
 
 
-def test_paper_preset_minimises_the_authors_loss(data):
-    """One step of Adam with the gradient of (sum of squares + KL) / d, coupled decay, done by hand."""
-    engine = Variational.paper(batch_size=1000)
-    model, prior, nodes = Linear(noise="unit", bias=False), DagPrior(0.1), data.train.d
-    train, validation = split_rows(data.train.values, held_out_share=0.1, batch_size=1000)
-    key = jax.random.key(5)
-    allowed = jnp.asarray(no_self_loops(nodes))
-    program = Program(engine, model, prior)
-    state = program._init(key, key, nodes)
-    start = state.trained
-    after, _ = program._step(Problem(train, validation, allowed), 1.0, 3, 0, state, np.arange(len(train.weight)))
-    sample_key = jax.random.split(jax.random.fold_in(key, 3), 1)[0]
+def test_shared_units_do_not_matter():
+    values = six_columns(200, 0)
+    one = run_variational(SHORT, EqualNoise(), values, edge_probability=0.2, seed=0)
+    two = run_variational(SHORT, EqualNoise(), 8.0 * values, edge_probability=0.2, seed=0)
+    np.testing.assert_allclose(one.edge_probabilities, two.edge_probabilities, atol=1e-6)
+    # A density of 200 x 6 numbers in units eight times as small.
+    np.testing.assert_allclose(two.elbo, one.elbo - 200 * 6 * np.log(8.0), atol=1e-4)
 
-    def authors_loss(trained):
-        graph = engine.dags.sample(sample_key, trained.dags, allowed)
-        predicted = train.values @ (graph * trained.model.functions.weights)
-        squares = jnp.sum(train.weight[:, None] * (train.values - predicted) ** 2)
-        kl = engine.dags.kl(trained.dags, prior, allowed)
-        return (squares + kl.edges + kl.order) / nodes
 
-    gradient = jax.grad(authors_loss)(start)
-    weights, slope = (
-        start.model.functions.weights,
-        gradient.model.functions.weights + 1e-4 * start.model.functions.weights,
+def test_deadline_returns_what_there_is():
+    found = run_variational(
+        SHORT, EqualNoise(), six_columns(200, 0), edge_probability=0.2, seed=0, deadline=time.monotonic() - 1
     )
-    # The first step of Adam is learning rate * g / (|g| + eps), whatever the size of g: so compare Adam's memory too.
-    np.testing.assert_allclose(
-        after.trained.model.functions.weights, weights - 5e-3 * slope / (jnp.abs(slope) + 1e-8), atol=2e-6
-    )
-    means, pull = start.dags.means, gradient.dags.means
-    np.testing.assert_allclose(after.trained.dags.means, means - 1e-2 * pull / (jnp.abs(pull) + 1e-8), atol=2e-6)
-    first_moments = [leaf for leaf in jax.tree.leaves(after.optimiser) if leaf.shape == slope.shape]
-    assert any(np.allclose(moment, 0.1 * slope, rtol=1e-3, atol=1e-4) for moment in first_moments)
+    assert found.status.code == "interrupted"
+    assert "time limit" in found.status.sentence
+    assert found.diagnostics["steps"] == 1
+    assert np.isfinite(found.edge_probabilities).all()
 
 
-def test_padding_does_not_count():
-    values = np.random.default_rng(0).normal(size=(37, 3))
-    padded = pad_rows(values, 16)
-    assert padded.values.shape[0] % 16 == 0
-    assert padded.values.shape[0] > 37
-    model, family, prior = Linear(), PriorityDags(), DagPrior(0.3)
-    trained = Trained(family.init(jax.random.key(0), 3), model.init(jax.random.key(1), 3))
-    plain = Rows(jnp.asarray(values, jnp.float32), jnp.ones(37), jnp.asarray(37.0))
-    both = [
-        elbo_terms(family, model, prior, trained, jax.random.split(jax.random.key(2), 4), rows, 37.0, no_self_loops(3))
-        for rows in (padded, plain)
-    ]
-    np.testing.assert_allclose(both[0].elbo, both[1].elbo, rtol=1e-5)
+def test_interrupt_returns_what_there_is():
+    told = []
 
-
-def test_few_lengths_are_compiled_for():
-    lengths = {pad_rows(np.zeros((n, 2)), 1).values.shape[0] for n in range(512, 1025)}
-    assert len(lengths) == 9
-
-
-def watched(losses, *, keep_best=True):
-    restarts = len(losses[0])
-    states = [Trained(dags=jnp.full((restarts, 1), float(k)), model=()) for k in range(len(losses) + 1)]
-    watch = Watch(states[0], restarts=restarts, patience=2, keep_best=keep_best)
-    for k, loss in enumerate(losses, start=1):
-        watch.look(states[k], Terms(*np.zeros((3, restarts))), np.array(loss))
-    return watch
-
-
-def test_each_restart_stops_by_itself_and_its_best_state_is_kept():
-    watch = watched([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [2.0, 0.0]])
-    assert watch.active.tolist() == [True, False]
-    assert watch.kept().dags[:, 0].tolist() == [3.0, 1.0]
-    assert watch.stopped_at.tolist() == [4, 3]
-
-
-def test_the_authors_variant_keeps_the_last_state():
-    watch = watched([[1.0], [2.0], [3.0]], keep_best=False)
-    assert not watch.active[0]
-    assert watch.kept().dags[0, 0] == 3.0
-
-
-def test_a_restart_that_breaks_down_goes_back_to_its_last_finite_state():
-    watch = watched([[3.0, 3.0], [2.0, np.nan], [1.0, 1.0]])
-    assert watch.failed.tolist() == [False, True]
-    assert watch.kept().dags[:, 0].tolist() == [3.0, 1.0]
-
-
-def test_same_seed_same_posterior_and_another_seed_another_one(data):
-    def probabilities(seed):
-        return run_variational(
-            QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=seed
-        ).law.edge_probabilities()
-
-    np.testing.assert_array_equal(probabilities(1), probabilities(1))
-    assert np.abs(probabilities(1) - probabilities(2)).max() > 1e-3
-
-
-@pytest.mark.parametrize("model", [Linear(noise="equal"), MLP(hidden=(4,), noise="unequal")], ids=str)
-def test_mini_batches_and_other_families_train(data, model):
-    engine = replace(QUICK, batch_size=32, dags=TopKDags(), restarts=1)
-    outcome = run_variational(engine, data.train, model=model, prior=DagPrior(0.2), seed=0)
-    elbo = outcome.trace["likelihood"] - outcome.trace["kl_edges"] - outcome.trace["kl_order"]
-    assert elbo[-1] > elbo[0]
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
-
-
-def test_a_clear_cause_is_found():
-    """x -> y with a strong effect, raw scales and unit noise: the direction is identified, and the ELBO rises."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=600)
-    table = as_dataset(np.column_stack([2 * x + rng.normal(size=600), x]), names=["y", "x"])
-    outcome = run_variational(Variational(), table, model=Linear(noise="unit"), prior=DagPrior(0.5), seed=0)
-    probabilities = outcome.law.edge_probabilities()
-    assert probabilities[1, 0] > 0.9
-    assert probabilities[0, 1] < 0.1
-
-
-def test_breakdown_is_told_not_raised(data):
-    engine = replace(QUICK, learning_rate=1e30)
-    outcome = run_variational(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
-    assert outcome.status.code == "failed"
-    assert "do not use" in outcome.status.sentence
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
-
-
-def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
-    def probabilities():
-        engine = replace(QUICK, batch_size=32)
-        return run_variational(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=1).law.edge_probabilities()
-
-    usual = probabilities()
-    monkeypatch.setattr("vcuda.infer.variational.SECONDS_A_CHUNK", 1e-9)
-    np.testing.assert_array_equal(probabilities(), usual)
-
-
-def test_an_interrupt_returns_what_is_done(data):
-    def impatient(progress):
-        if progress.done == 1:
+    def interrupt(progress):
+        told.append(progress)
+        if len(told) == 1:
             raise KeyboardInterrupt
 
-    outcome = run_variational(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
-    assert outcome.status.code == "interrupted"
-    assert outcome.trace["likelihood"].shape == (1, 2)
+    long = Variational(steps=100_000, restarts=2)
+    found = run_variational(long, EqualNoise(), six_columns(200, 0), edge_probability=0.2, seed=0, progress=interrupt)
+    assert found.status.code == "interrupted"
+    assert found.diagnostics["steps"] < 100_000
 
 
-def test_an_interrupt_before_the_first_check_returns_what_is_done(data, monkeypatch):
-    monkeypatch.setattr("vcuda.infer.variational.SECONDS_A_CHUNK", 0.0)  # so that every stretch of steps is reported
-
-    def impatient(progress):
-        assert 0 < progress.done < 1
-        raise KeyboardInterrupt
-
-    outcome = run_variational(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
-    assert outcome.status.code == "interrupted"
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
-
-
-def test_too_few_epochs_are_a_warning(data):
-    outcome = run_variational(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
-    assert outcome.status.code == "warning"
-    assert "more epochs" in outcome.status.sentence
+def test_too_small_a_cap_is_told():
+    rng = np.random.default_rng(0)
+    causes = rng.normal(size=(500, 5))
+    values = np.column_stack([causes, causes.sum(axis=1) + rng.normal(size=500)])
+    spec = Variational(steps=60, restarts=2, max_parents=2)
+    names = ["a", "b", "c", "d", "e", "effect"]
+    found = run_variational(spec, EqualNoise(), values, edge_probability=0.2, seed=0, names=names)
+    assert found.status.code == "warning"
+    assert "effect" in found.status.sentence
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epochs": 0},
-        {"batch_size": 0},
-        {"validation_share": 1.0},
-        {"kl_weight": -1.0},
-        {"kl_weight": "auto"},
-        {"scaling": "log"},
-        {"validation": "none"},
-    ],
-    ids=str,
-)
-def test_impossible_options_are_refused(options):
-    with pytest.raises(ConfigError):
-        Variational(**options)
+def test_restarts_of_an_equivalence_class_take_both_sides():
+    # One edge that cannot be directed: the exact posterior gives half to either direction.
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=300)
+    values = np.column_stack([cause, cause + rng.normal(size=300)])
+    score = BGe().prepare(values)
+    found = run_variational(Variational(), score, edge_probability=0.2, seed=0)
+    exact, _ = exact_probabilities(score)
+    np.testing.assert_allclose(found.edge_probabilities, exact, atol=0.15)
+    assert found.status.code == "warning"
+    assert "orders engine" in found.status.sentence
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ConfigError, match="restarts"):
+        Variational(restarts=0)
+    with pytest.raises(ConfigError, match="pairs"):
+        Variational(pairs=1.5)
+    with pytest.raises(ConfigError, match="start_order"):
+        run_variational(
+            SHORT, EqualNoise(), six_columns(50, 0), edge_probability=0.2, seed=0, start_order=np.zeros(6, dtype=int)
+        )
+    with pytest.raises(ConfigError, match="values"):
+        run_variational(SHORT, EqualNoise(), edge_probability=0.2, seed=0)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from vcuda.errors import MissingExtraError as MissingExtraError
     from vcuda.errors import RunError as RunError
     from vcuda.errors import VcudaError as VcudaError
+    from vcuda.infer.exact import Exact as Exact
     from vcuda.infer.fit import fit as fit
     from vcuda.infer.orders import Orders as Orders
     from vcuda.infer.progress import Progress as Progress
-    from vcuda.infer.scored import Exact as Exact
+    from vcuda.infer.straight_through import StraightThrough as StraightThrough
     from vcuda.infer.variational import Variational as Variational
     from vcuda.metrics import evaluate as evaluate
     from vcuda.models.linear import Linear as Linear
@@ -51,8 +52,9 @@ _HOMES = {
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
     "vcuda.models.linear": ("Linear",),
     "vcuda.models.mlp": ("MLP",),
+    "vcuda.infer.straight_through": ("StraightThrough",),
     "vcuda.infer.variational": ("Variational",),
-    "vcuda.infer.scored": ("Exact",),
+    "vcuda.infer.exact": ("Exact",),
     "vcuda.infer.orders": ("Orders",),
     "vcuda.infer.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),

@@ -24,7 +24,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
-from vcuda.errors import ConvergenceWarning
+from vcuda.errors import ConfigError, ConvergenceWarning
 
 if TYPE_CHECKING:
     from vcuda.posterior import Posterior
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 STRONGEST_EDGES = 15
 SMALLEST_SHOWN_PROBABILITY = 0.01
 
-Model = Literal["linear", "mlp", "gp", "additive"]
+Model = Literal["auto", "linear", "mlp", "gp", "additive"]
 Noise = Literal["unit", "equal", "unequal"]
-Engine = Literal["variational", "exact", "orders"]
+Engine = Literal["auto", "exact", "orders", "variational", "straight-through"]
 Preset = Literal["default", "paper"]
 
 
@@ -43,16 +43,30 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")
     ] = Path("run"),
-    model: Annotated[Model, typer.Option(help="How a variable depends on its causes.")] = "linear",
+    model: Annotated[
+        Model, typer.Option(help="How a variable depends on its causes; auto: what the data support best.")
+    ] = "auto",
     noise: Annotated[
         Noise | None,
         typer.Option(
-            help="Noise variances: all one, one shared, or one for each variable. "
-            "By default unequal, with preset paper unit.",
+            help="Noise variances: all one, one shared, or one for each variable. By default what the data support "
+            "with model auto, unit with preset paper, else unequal.",
             show_default=False,
         ),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="How the posterior is found.")] = "variational",
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log",
+            metavar="COLUMN",
+            help="Take this column by its logarithm; repeat for more. By default the data decide with model auto.",
+            show_default=False,
+        ),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")] = False,
+    engine: Annotated[
+        Engine, typer.Option(help="How the posterior is found; auto: the best for the size of the table.")
+    ] = "auto",
     preset: Annotated[Preset, typer.Option(help="paper: the authors' program as it was run.")] = "default",
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Bring every column to mean 0 and variance 1 first.")
@@ -62,6 +76,14 @@ def fit(
         typer.Option(
             help="Probability of an edge before data are seen, if the order of the two variables allows it. "
             "By default one expected cause for each variable.",
+            show_default=False,
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="End after so many seconds with what there is; the status says so.",
             show_default=False,
         ),
     ] = None,
@@ -92,6 +114,8 @@ def fit(
     from vcuda.infer.fit import fit as fit_posterior
     from vcuda.posterior.storage import check_folder
 
+    if log and raw:
+        raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     run = check_folder(output)
     told = remarks()
     if not quiet:
@@ -104,10 +128,12 @@ def fit(
                 data,
                 model=model,
                 noise=noise,
+                logarithm=() if raw else log,
                 prior=edge_prior,
                 engine=engine,
                 preset=preset,
                 standardise=standardise,
+                time_limit=time_limit,
                 seed=seed,
                 progress=stop.checked(report),
             )
@@ -138,6 +164,7 @@ def _report(posterior: Posterior, run: Path) -> None:
         f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
         f"model {summary['model']}, noise {summary['noise']}, "
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}.",
+        *summary["choice"],
         f"Status: {summary['status']}. {summary['status_sentence']}",
         *(f"Note: {note}" for note in summary["notes"]),
         "",

@@ -120,16 +120,16 @@ def duration(seconds: float) -> str:
 
 
 class _Remaining:
-    """Time left, from the pace since the first report: what came before that was compilation, paid once."""
+    """Time left, from the pace since the first report of a kind of work: compilation comes before, and is paid once."""
 
     def __init__(self) -> None:
-        self._first: tuple[float, float] | None = None
+        self._first: tuple[float, float, float] | None = None
 
     def __call__(self, progress: Progress) -> str:
         now = time.perf_counter()
-        if self._first is None:
-            self._first = (now, progress.done)
-        started, before = self._first
+        if self._first is None or self._first[2] != progress.total or progress.done < self._first[1]:
+            self._first = (now, progress.done, progress.total)
+        started, before, _ = self._first
         if progress.done <= before:
             return ""
         left = (now - started) / (progress.done - before) * (progress.total - progress.done)
@@ -155,25 +155,31 @@ def shown_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallbac
             TextColumn("{task.fields[note]}", markup=False),
         )
         with Bar(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("Compiling", total=None, note="")
+            task = bar.add_task("Preparing", total=None, note="")
 
             def show(progress: Progress) -> None:
                 note = "; ".join(filter(None, (remaining(progress), printable(progress.detail))))
-                bar.update(task, description="Fitting", total=progress.total, completed=progress.done, note=note)
+                total = progress.total if progress.done else None
+                bar.update(task, description="Fitting", total=total, completed=progress.done, note=note)
 
             yield show
     else:
-        say(console, "Compiling ...")
+        say(console, "Preparing ...")
         yield _lines(console, remaining)
 
 
 def _lines(console: Console, remaining: Callable[[Progress], str]) -> ProgressCallback:
-    told = -1
+    told, before = -1, ""
 
     def show(progress: Progress) -> None:
-        nonlocal told
+        nonlocal told, before
         note = remaining(progress)
         tenth = int(10 * progress.done / progress.total)
+        if progress.done == 0:
+            if progress.detail != before:
+                before = progress.detail
+                say(console, f"{before[:1].upper()}{before[1:]} ...")
+            return
         # The first line comes as soon as there is a pace: after compilation people want to know how long.
         if tenth > told and note:
             told = tenth
@@ -186,7 +192,7 @@ def _lines(console: Console, remaining: Callable[[Progress], str]) -> ProgressCa
 class StopOnRequest:
     """The first Ctrl-C ends a fit at its next report, so that it can be saved; the second, at once.
 
-    Before the first report there is nothing to save, and Ctrl-C ends the fit at once.
+    Before a report of anything done there is nothing to save, and Ctrl-C ends the fit at once.
     """
 
     def __init__(self) -> None:
@@ -211,7 +217,7 @@ class StopOnRequest:
         """The callback, which now also ends the fit when that was asked for."""
 
         def checked(progress: Progress) -> None:
-            self._reported = True
+            self._reported = self._reported or progress.done > 0
             report(progress)
             if self.asked:
                 raise KeyboardInterrupt

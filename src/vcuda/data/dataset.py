@@ -127,6 +127,22 @@ class Dataset:
         # A selection of rows may leave a column constant, which then is zero.
         return (self.values - self.mean) / np.where(self.scale > 0, self.scale, 1.0)
 
+    def with_logarithms(self, columns: npt.ArrayLike) -> Dataset:
+        """The table with the natural logarithms of the columns marked in (d,) booleans, which must be positive."""
+        marked = np.asarray(columns, dtype=bool)
+        if not marked.any():
+            return self
+        least = self.values.min(axis=0)
+        if (least[marked] <= 0).any():
+            column = int(np.flatnonzero(marked & (least <= 0))[0])
+            raise DataError(
+                f"column {self.names[column]!r} reaches down to {least[column]:g}, and only positive numbers have a "
+                "logarithm; leave the column as it is, or shift it"
+            )
+        values = self.values.copy()
+        values[:, marked] = np.log(values[:, marked])
+        return Dataset(self.names, values, self.source, self.notes)
+
     def select(self, rows: npt.ArrayLike | slice) -> Dataset:
         """The table of some rows, by indices, a boolean mask or a slice; the checks are not repeated."""
         chosen = rows if isinstance(rows, slice) else np.asarray(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vcuda.graphs import ancestors, topological_order
-from vcuda.infer.exact import EdgePrior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.models.scores import LocalScore
 
 # Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
@@ -18,7 +18,7 @@ def climb_orders(
     score: LocalScore, prior: EdgePrior, rng: np.random.Generator, *, count: int, climbs: int, max_parents: int
 ) -> list[np.ndarray]:
     """Return orders (d,) of the ``count`` best DAGs that ``climbs`` greedy climbs end at, the best first."""
-    found = [_climb(score, prior, rng, max_parents) for _ in range(climbs)]
+    found = [climb(score, prior, rng, max_parents=max_parents) for _ in range(climbs)]
     found.sort(key=lambda end: -end[0])
     orders = []
     for _, graph in found[:count]:
@@ -28,7 +28,9 @@ def climb_orders(
     return orders
 
 
-def _climb(score: LocalScore, prior: EdgePrior, rng: np.random.Generator, max_parents: int) -> tuple[float, np.ndarray]:
+def climb(
+    score: LocalScore, prior: EdgePrior, rng: np.random.Generator, *, max_parents: int
+) -> tuple[float, np.ndarray]:
     """Add, drop or turn the edge that gains most until none does; return the total and the DAG (d, d).
 
     Every gain is multiplied by a random factor between 1/2 and 1 that belongs to the ordered pair, so that repeated

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+
+SECONDS_A_CHUNK = 1.0
 
 
 class Progress(NamedTuple):
@@ -19,3 +23,36 @@ ProgressCallback = Callable[[Progress], None]
 
 def silent(progress: Progress) -> None:
     """Tell nobody."""
+
+
+class Pace:
+    """How many steps fill about a second, how long they have taken without compilation, and when to tell of it.
+
+    The first stretch is one step long, because it is also compiled; it does not count.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 1
+        self.seconds = 0.0
+        self._compiled = False
+        self._told = time.perf_counter()
+
+    @contextmanager
+    def timing(self, steps: int) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        elapsed = time.perf_counter() - started
+        if not self._compiled:
+            self._compiled = True
+            return
+        self.seconds += elapsed
+        fitting = int(SECONDS_A_CHUNK * steps / max(elapsed, 1e-6))
+        self.steps = max(1, min(fitting, 8 * self.steps))
+
+    def is_due(self) -> bool:
+        """Whether a chunk's time has passed since the last time that this was so."""
+        now = time.perf_counter()
+        if now - self._told < SECONDS_A_CHUNK:
+            return False
+        self._told = now
+        return True

@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import exact_posterior
+from vcuda.infer.exact import Exact, exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.variational import Variational, run_variational
+from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import Noise
-from vcuda.models.kernels import AdditiveBasis, GaussianProcess
-from vcuda.models.scores import BGe, BGeScore, EqualNoise, EqualNoiseScore, LocalScore, ScoreSpec, SharedNoise
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
 from vcuda.posterior.laws import Scaling
+from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Outcome, Status
-from vcuda.posterior.sampled import LinearPredictive, SampledGraphs
+from vcuda.posterior.predictive import Predictive, predictive_for
+from vcuda.posterior.sampled import SampledGraphs
 
-# Models whose weights can be integrated out, by the names that people give.
+# Nonlinear models whose weights can be integrated out, by the names that people give.
 SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis}
 SAMPLED_GRAPHS = 1000
 
 
-@dataclass(frozen=True)
-class Exact:
-    """Dynamic programming over all sets of variables: no approximation, for up to about 20 of them.
+ScoredEngine = Exact | Orders | Variational
 
-    Parameters
-    ----------
-    samples
-        How many independent DAGs to draw and keep.
-    memory_gb
-        What needs more is refused before it starts.
-    """
 
-    samples: int = SAMPLED_GRAPHS
-    memory_gb: float = 4.0
+class ScoredTable(NamedTuple):
+    """A table with the score prepared for it; ``units`` leads from the user's units to the table's."""
 
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ConfigError(f"samples must be at least 1, not {self.samples}")
-        if not self.memory_gb > 0:
-            raise ConfigError(f"memory_gb must be positive, not {self.memory_gb}")
+    data: Dataset
+    score: LocalScore | SharedNoise
+    units: Scaling
+
+    @classmethod
+    def prepare(
+        cls, data: Dataset, spec: EqualNoise | ScoreSpec, *, logarithm: np.ndarray, standardise: bool
+    ) -> ScoredTable:
+        """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
+        table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
+        return cls(table, spec.prepare(table.values), units)
+
+    def predictive(self, noise_variance: float | None) -> Predictive | None:
+        """How new rows in the user's units are predicted."""
+        return predictive_for(self.score, self.data, noise_variance=noise_variance, scaling=self.units)
+
+
+def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tuple[Dataset, Scaling]:
+    """The table that is fitted, and the way to it from the user's units."""
+    logged = data.with_logarithms(logarithm)
+    if not standardise:
+        return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
+    table = Dataset(logged.names, logged.standardised(), logged.source, logged.notes)
+    return table, Scaling(logged.mean, logged.scale, logarithm)
 
 
 def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
@@ -66,73 +79,59 @@ def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
     return SCORES[model]()
 
 
-def run_exact(
-    engine: Exact,
-    data: Dataset,
+def run_scored(
+    engine: ScoredEngine,
+    table: ScoredTable,
     *,
-    model: EqualNoise | ScoreSpec,
     prior: DagPrior,
     seed: int,
     progress: ProgressCallback = silent,
+    deadline: float | None = None,
 ) -> Outcome:
-    """The exact posterior as an outcome like any other engine's."""
-    score = model.prepare(data.values)
-    result = exact_posterior(
-        score,
-        edge_probability=prior.edge_probability,
-        samples=engine.samples,
-        rng=np.random.default_rng(seed),
-        names=data.names,
-        memory_gb=engine.memory_gb,
-        progress=progress,
-    )
-    diagnostics: dict[str, Any] = {"log_evidence": result.log_evidence, "noise_variance": result.noise_variance}
-    law = SampledGraphs(result.samples, result.edge_probabilities, _predictive(score, data, result.noise_variance))
+    """Run an engine on a score; ``deadline`` is on the clock of ``time.monotonic``."""
+    asked: dict[str, Any] = {
+        "edge_probability": prior.edge_probability,
+        "names": table.data.names,
+        "progress": progress,
+        "deadline": deadline,
+    }
+    if isinstance(engine, Exact):
+        return _exact(engine, table, seed, asked)
+    if isinstance(engine, Orders):
+        return _orders(engine, table, seed, asked)
+    return _variational(engine, table, seed, asked)
+
+
+def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
+    rng = np.random.default_rng(seed)
+    found = exact_posterior(table.score, samples=engine.samples, rng=rng, memory_gb=engine.memory_gb, **asked)
     status = Status(
         "ok",
         "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
         "It holds as far as the model does.",
     )
-    return Outcome(law, status, diagnostics, {})
+    law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
+    return Outcome(law, status, _numbers(found.log_evidence, found.noise_variance), {})
 
 
-def run_orders_engine(
-    engine: Orders,
-    data: Dataset,
-    *,
-    model: EqualNoise | ScoreSpec,
-    prior: DagPrior,
-    seed: int,
-    progress: ProgressCallback = silent,
-) -> Outcome:
-    """The sampler over orders as an outcome like any other engine's."""
-    score = model.prepare(data.values)
-    result = run_orders(
-        engine,
-        score,
-        edge_probability=prior.edge_probability,
-        samples=SAMPLED_GRAPHS,
-        seed=seed,
-        names=data.names,
-        progress=progress,
+def _orders(engine: Orders, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
+    found = run_orders(engine, table.score, samples=SAMPLED_GRAPHS, seed=seed, **asked)
+    law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
+    numbers = _numbers(found.log_evidence, found.noise_variance) | found.diagnostics
+    return Outcome(law, found.status, numbers, found.trace)
+
+
+def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
+    found = run_variational(engine, table.score, seed=seed, **asked)
+    law = OrderMixture.of(
+        found.edge_logits,
+        means=found.means,
+        log_scale=found.log_scale,
+        weights=found.weights,
+        predictive=table.predictive(found.noise_variance),
     )
-    told = {"log_evidence": result.log_evidence, "noise_variance": result.noise_variance}
-    law = SampledGraphs(result.samples, result.edge_probabilities, _predictive(score, data, result.noise_variance))
-    return Outcome(law, result.status, told | result.diagnostics, result.trace)
+    return Outcome(law, found.status, {"noise_variance": found.noise_variance} | found.diagnostics, found.trace)
 
 
-def _predictive(
-    score: LocalScore | SharedNoise, data: Dataset, noise_variance: float | None
-) -> LinearPredictive | None:
-    if isinstance(score, BGeScore):
-        scaling = Scaling(data.mean, data.scale)
-        return LinearPredictive(
-            score.gram, scaling, data.n, score.ridge, excess=score.excess, mean_rows=score.mean_rows
-        )
-    if isinstance(score, SharedNoise) and noise_variance is not None:
-        score = score.at(noise_variance)
-    if isinstance(score, EqualNoiseScore):
-        unit = np.exp(-score.log_jacobian / (data.n * data.d))
-        scaling = Scaling(data.mean, np.full(data.d, unit))
-        return LinearPredictive(score.gram, scaling, data.n, score.ridge, variance=score.variance)
-    return None
+def _numbers(log_evidence: float | None, noise_variance: float | None) -> dict[str, Any]:
+    return {"log_evidence": log_evidence, "noise_variance": noise_variance}

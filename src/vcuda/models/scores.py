@@ -1,10 +1,10 @@
 """Local scores: how well a set of parents explains a column, with the weights integrated out.
 
-A spec (:class:`EqualNoise`, :class:`BGe`, and those of ``kernels`` and ``discrete``) says which model;
-``spec.prepare(values)`` reduces the table once to what all sets of parents share; the prepared score then
-answers ``log p(x_target | x_parents)`` for one set, for all subsets of some candidates, or for every possible
-extra parent. Summed over the nodes of a graph, plus ``log_jacobian``, the answers give the log marginal
-likelihood of the table in the user's units, so that evidences of different models can be compared.
+A spec (:class:`EqualNoise`, :class:`BGe`, and those of ``gaussian_process``, ``additive`` and ``discrete``) says
+which model; ``spec.prepare(values)`` reduces the table once to what all sets of parents share; the prepared score
+then answers ``log p(x_target | x_parents)`` for one set, for all subsets of some candidates, or for every possible
+extra parent. Summed over the nodes of a graph, plus ``log_jacobian``, the answers give the log marginal likelihood of
+the table in the user's units, so that evidences of different models can be compared.
 
 All models share one treatment of the intercept: normal around the column's mean, with the variance of the
 noise. It costs ``log(1 + n) / 2`` a node, whatever the parents.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -22,6 +23,12 @@ class Status:
 
     code: Literal["ok", "warning", "interrupted", "failed"]
     sentence: str
+
+
+def as_sentence(parts: Sequence[str]) -> str:
+    """Several remarks as one sentence, with a capital and a full stop."""
+    joined = "; ".join(parts)
+    return f"{joined[:1].upper()}{joined[1:]}."
 
 
 class Outcome(NamedTuple):
@@ -90,7 +97,8 @@ class Posterior:
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
 
-        In the units of the data. ``graphs`` says how many posterior graphs are averaged.
+        In the units of the data; for a column that was fitted on its logarithm, the median. ``graphs`` says how many
+        posterior graphs are averaged.
         """
         return pd.DataFrame(self._predict(data, graphs, seed).mean, columns=list(self.names))
 
@@ -115,7 +123,7 @@ class Posterior:
             if missing:
                 raise DataError(f"the posterior knows a column {missing[0]!r} that the new table does not have")
             table = as_dataset(table.to_frame()[list(self.names)])
-        return self.law.predict(np.random.default_rng(seed), table.values, graphs)
+        return self.law.predict(np.random.default_rng(seed), table.values, graphs, names=self.names)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""
@@ -136,6 +144,8 @@ class Posterior:
             "engine": self.provenance["engine"]["name"],
             "model": self.provenance["model"]["name"],
             "noise": self.provenance["model"].get("noise"),
+            "logarithm": self.provenance.get("logarithm", []),
+            "choice": self.provenance.get("choice", {}).get("sentences", []),
             "status": self.status.code,
             "status_sentence": self.status.sentence,
             "seconds": self.provenance["seconds"],

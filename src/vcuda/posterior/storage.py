@@ -18,12 +18,14 @@ import numpy as np
 
 from vcuda.errors import ConfigError, RunError
 from vcuda.posterior.laws import Law
+from vcuda.posterior.mixture import OrderMixture
+from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.trained import TrainedMixture
 
 FORMAT = 1
-LAWS: dict[str, type[Law]] = {law.kind: law for law in (TrainedMixture, SampledGraphs)}
+LAWS: dict[str, type[Law]] = {law.kind: law for law in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 
@@ -105,7 +107,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         if law.edge_probabilities().shape != (nodes, nodes):
             raise RunError(f"the run {path} has {nodes} names but numbers for another set of columns")
         return posterior
-    except (OSError, ValueError, KeyError, TypeError, ConfigError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ConfigError, zipfile.BadZipFile) as error:
         raise RunError(f"the run {path} is damaged and cannot be read ({error}); fit it again") from error
 
 

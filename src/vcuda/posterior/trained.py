@@ -13,7 +13,7 @@ from vcuda.dags import DAG_DISTRIBUTIONS
 from vcuda.dags.bulk import BulkSampler
 from vcuda.errors import RunError
 from vcuda.models import MODELS
-from vcuda.posterior.laws import Prediction, Scaling
+from vcuda.posterior.laws import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
 from vcuda.posterior.samples import GraphSamples
 from vcuda.specs import from_json, to_json
 
@@ -61,21 +61,12 @@ class TrainedMixture:
         lists = sampler.sample_many(rng, self.dags.priorities(rng, params, size))
         return GraphSamples.from_counts(names, *lists)
 
-    def _shares(self, rng: np.random.Generator, size: int) -> list[tuple[int, int]]:
-        """How many of ``size`` draws fall to each restart, for those that get any."""
-        return [(k, int(n)) for k, n in enumerate(rng.multinomial(size, self.weights)) if n]
-
     def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
-        parts = [self._draw(rng, k, n, names) for k, n in self._shares(rng, size)]
-        joined = GraphSamples.from_counts(
-            names,
-            np.concatenate([part.edge_counts() for part in parts]),
-            np.concatenate([part.sources for part in parts]),
-            np.concatenate([part.targets for part in parts]),
-        )
-        return joined.take(rng.permutation(size)) if len(parts) > 1 else joined
+        return sample_mixture(rng, names, self.weights, size, self._draw)
 
-    def predict(self, rng: np.random.Generator, values: np.ndarray, graphs: int) -> Prediction:
+    def predict(
+        self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
+    ) -> Prediction:
         """One graph at a time, so memory stays at a few ``(n, d)`` arrays."""
         import jax
         import jax.numpy as jnp
@@ -87,20 +78,22 @@ class TrainedMixture:
             densities = log_density(self.model, params, rows, graph)
             return self.model.predict(params, rows, graph), densities.sum(axis=1)
 
-        rows = jnp.asarray(self.scaling.apply(values), dtype=jnp.float32)
-        names = [str(node) for node in range(values.shape[1])]
+        rows = jnp.asarray(self.scaling.apply(values, names), dtype=jnp.float32)
+        numbered = [str(node) for node in range(values.shape[1])]
         total = np.zeros(values.shape)
         squared, densities = 0.0, []
-        for k, n in self._shares(rng, graphs):
+        for k, n in mixture_shares(rng, self.weights, graphs):
             params = self._component(self.model_params, k)
-            for graph in self._draw(rng, k, n, names):
+            for graph in self._draw(rng, k, n, numbered):
                 predicted, density = one(params, rows, jnp.asarray(graph, dtype=jnp.float32))
-                mean = self.scaling.undo(np.asarray(predicted, dtype=np.float64))
+                mean = np.asarray(predicted, dtype=np.float64)
                 total += mean
-                squared += float(np.mean((values - mean) ** 2))
-                densities.append(np.asarray(density, dtype=np.float64) + self.scaling.log_jacobian)
+                squared += float(np.mean((values - self.scaling.undo(mean)) ** 2))
+                densities.append(np.asarray(density, dtype=np.float64))
         log_mean = logsumexp(np.stack(densities), axis=0) - np.log(graphs)
-        return Prediction(total / graphs, squared / graphs, log_mean)
+        return Prediction(
+            self.scaling.undo(total / graphs), squared / graphs, log_mean + self.scaling.log_jacobian(values)
+        )
 
     def config(self) -> dict[str, Any]:
         return {"dags": to_json(self.dags), "model": to_json(self.model)}
@@ -113,26 +106,21 @@ class TrainedMixture:
             for part, tree in (("dags", self.dag_params), ("model", self.model_params))
             for k, leaf in enumerate(jax.tree.leaves(tree))
         }
-        fixed = {
-            "weights": self.weights,
-            "centre": self.scaling.centre,
-            "scale": self.scaling.scale,
-            "allowed": self.allowed,
-        }
-        return named | fixed
+        return named | {"weights": self.weights, "allowed": self.allowed} | self.scaling.arrays()
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainedMixture:
         dags = from_json(config["dags"], DAG_DISTRIBUTIONS)
         model = from_json(config["model"], MODELS)
         nodes, restarts = len(arrays["centre"]), len(arrays["weights"])
+        check_shapes(arrays, {"weights": (restarts,), "allowed": (nodes, nodes)})
         return cls(
             dags=dags,
             model=model,
             dag_params=_restore_tree(dags, nodes, restarts, "dags", arrays),
             model_params=_restore_tree(model, nodes, restarts, "model", arrays),
             weights=arrays["weights"],
-            scaling=Scaling(arrays["centre"], arrays["scale"]),
+            scaling=Scaling.restore(arrays),
             allowed=arrays["allowed"],
         )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcuda.infer.orders.ladders import BLOCK, Record
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Status, as_sentence
 
 # A replica whose mean log score is this many nats below the best one, beyond the spread of both, sits in a
 # lesser mode.
@@ -16,6 +16,8 @@ FAR_BELOW = 10.0
 WARN_DISAGREEMENT = 0.25
 WARN_SWAPS = 0.05
 WARN_DRAWS = 30.0
+# Fewer sweeps than this make too few blocks to tell from each other whether the chains still drift.
+WARN_SWEEPS = 40
 
 
 class Agreement(NamedTuple):
@@ -97,6 +99,8 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
             f"only {numbers['replicas_kept']} of {numbers['replicas']} replicas reached the best orders "
             f"(the others ended up to {gap:.0f} nats below); run more sweeps or annealing"
         )
+    if numbers["sweeps"] < WARN_SWEEPS:
+        troubles.append(f"{numbers['sweeps']} sweeps are too few to judge the chains by; run more sweeps")
     disagreement = numbers["disagreement"]
     if disagreement is not None and disagreement > WARN_DISAGREEMENT:
         troubles.append(f"halves of the replicas differ by {disagreement:.2f} on an edge; run more sweeps")
@@ -117,12 +121,21 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
             f"the best log score fell by {numbers['log_score_fell']:.0f} nats when candidates were added; "
             "run more sweeps"
         )
+    if numbers["doubtful_parents"]:
+        troubles.append(
+            f"{numbers['doubtful_parents']} parents were taken for certain because their nodes have more candidates "
+            "than a table holds, and this score tells few directions for sure; raise max_candidates"
+        )
+    above = numbers["second_opinion_above"]
+    if above is not None and above > FAR_BELOW:
+        troubles.append(f"a greedy search found a graph {above:.0f} nats better than the sampled ones; run more sweeps")
     if stopped is not None:
-        return Status("interrupted", "; ".join([f"stopped by {stopped} after {numbers['sweeps']} sweeps", *troubles]))
+        early = f"stopped by {stopped} after {numbers['sweeps']} sweeps"
+        return Status("interrupted", as_sentence([early, *troubles]))
     if troubles:
-        return Status("warning", "; ".join(troubles))
+        return Status("warning", as_sentence(troubles))
     agree = f"{numbers['replicas_kept']} replicas agree within {disagreement or 0.0:.3f} on every edge"
     left = numbers["replicas"] - numbers["replicas_kept"]
     if left:
         agree += f" ({left} of {numbers['replicas']} ended far below the best and were left out)"
-    return Status("ok", f"{agree}; nothing new in the last round of candidate parents")
+    return Status("ok", as_sentence([agree, "nothing new in the last round of candidate parents"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcuda.graphs import cpdag
-from vcuda.infer.exact import EdgePrior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 
 # A parent this many nats better than without it, and than the turned arrow, may be fixed where a hub needs
@@ -150,16 +150,19 @@ def first_candidates(
             lonely.append(np.where(usable, alone, -np.inf).astype(np.float32))
         likely.append(parents)
         found.append(np.concatenate([parents, near[:NEAR]]))
-        fillers.append(np.argsort(np.where(usable, -alone, np.inf), kind="stable")[: min(fill, int(usable.sum()))])
+        if fill:
+            best_alone = np.argsort(np.where(usable, -alone, np.inf), kind="stable")
+            fillers.append(best_alone[: min(fill, int(usable.sum()))])
     if place is None:
         direct = _unexplained_pairs(np.array(lonely).T)
         found = [np.union1d(f, np.flatnonzero(direct[:, j])) for j, f in enumerate(found)]
         dependent = np.array(lonely).T > 0
     wanted = closure(found, prior)
-    wanted = [
-        np.concatenate([w, np.setdiff1d(f, w, assume_unique=True)[: max(fill - w.size, 0)]])
-        for w, f in zip(wanted, fillers, strict=True)
-    ]
+    if fill:
+        wanted = [
+            np.concatenate([w, np.setdiff1d(f, w, assume_unique=True)[: max(fill - w.size, 0)]])
+            for w, f in zip(wanted, fillers, strict=True)
+        ]
     graphs = [likely] if order is not None else []
     # An edge and its reverse matter alike: what the better one of the two regressions loses without it.
     strength = np.maximum(strength, strength.T)

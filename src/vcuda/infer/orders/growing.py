@@ -15,10 +15,11 @@ from itertools import combinations
 import numpy as np
 
 from vcuda.graphs import ancestors
-from vcuda.infer.exact import EdgePrior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.candidates import Candidates
 from vcuda.infer.orders.matched import MatchedFilter
-from vcuda.models.kernels import AdditiveBasis, AdditiveBasisScore, GaussianProcessScore
+from vcuda.models.additive import AdditiveBasis, AdditiveBasisScore
+from vcuda.models.gaussian_process import GaussianProcessScore
 
 # How many of the columns that additive functions propose are tried with the real score.
 TRIED = 3

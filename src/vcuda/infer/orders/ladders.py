@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
-from vcuda.infer.orders.sweeps import Chains, draw_noise, energies_of, masks_of, run_block, spread
+from vcuda.infer.orders.sweeps import Chains, Classes, draw_noise, energies_of, masks_of, run_block, spread
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import Progress, ProgressCallback
 
@@ -71,31 +71,41 @@ class Ladders:
         self.rng, self.betas = rng, betas
         self.shape = (replicas, betas.size)
         self.fresh = np.ones(replicas, dtype=bool)
-        self._widths: tuple[int, ...] = ()
+        self._classes: Classes | None = None
+        self._orders = np.zeros((0, 0), dtype=np.int64)
 
     def use(self, tables: ParentTables, *, width: int) -> None:
-        """Take new tables; the chains keep their orders."""
-        network, self._classes = tables.network(width=width, widths=self._widths)
-        self._widths = self._classes.widths
+        """Take new tables; the chains keep their orders, as far as fixed parents come first in them."""
+        network, self._classes = tables.network(width=width, before=self._classes)
         self._network = jax.device_put(network)
         self._tables, self._nodes = tables, tables.nodes
         self._constrained = any(fixed.size for fixed in tables.fixed)
+        self._obey_fixed()
 
     def place_at_random(self, known: Sequence[np.ndarray] | np.ndarray) -> None:
-        """Start from random orders, the second half of the replicas from ``known`` orders (d,) if there are
-        any."""
+        """Start from random orders, the second half of the replicas from the first of ``known`` orders (d,)
+        if there are any."""
         replicas, levels = self.shape
         self._orders = np.array([self.rng.permutation(self._nodes) for _ in range(replicas * levels)])
         self._holders = np.arange(replicas * levels, dtype=np.int32).reshape(self.shape)
         self.fresh = np.ones(replicas, dtype=bool)
         if len(known):
             self.fresh[replicas // 2 :] = False
-        for replica in np.flatnonzero(~self.fresh):
-            self._orders[self._holders[replica]] = known[int(replica) % len(known)]
+        for position, replica in enumerate(np.flatnonzero(~self.fresh)):
+            self._orders[self._holders[replica]] = known[position % len(known)]
+        self._obey_fixed()
         if self._constrained and self.fresh.any():
             flat = np.where(self.fresh[:, None], FLAT, self.betas)
             nobody = Clock(None, lambda progress: None, 1.0)
             self.advance(np.broadcast_to(flat, (1, *self.shape)), Record(), swap=False, clock=nobody, detail="")
+
+    def _obey_fixed(self) -> None:
+        """Move nodes behind their fixed parents: single moves need many sweeps for it, and until then the parents that
+        an order allows would form cycles."""
+        if not self._constrained:
+            return
+        for chain, order in enumerate(self._orders):
+            self._orders[chain] = parents_first(order, self._tables.fixed)
 
     def energies(self) -> np.ndarray:
         """Return the log scores (r, l) of the present orders, by temperature."""
@@ -103,8 +113,9 @@ class Ladders:
         return np.asarray(energies_of(self._network, masks), dtype=np.float64)[self._holders]
 
     def cold_orders(self) -> np.ndarray:
-        """Return the orders (r, d) of the coldest chains."""
-        return self._orders[self._holders[:, 0]]
+        """Return the orders (r, d) of the coldest chains, the best first."""
+        best_first = np.argsort(-self.energies()[:, 0], kind="stable")
+        return self._orders[self._holders[best_first, 0]]
 
     def advance(self, schedule: np.ndarray, record: Record, *, swap: bool, clock: Clock, detail: str) -> None:
         """Run the sweeps of a schedule (b, r, l) of inverse temperatures in compiled blocks, until the clock
@@ -114,6 +125,7 @@ class Ladders:
         precision.
         """
         replicas, levels = self.shape
+        assert self._classes is not None
         for start in range(0, len(schedule), BLOCK):
             part = schedule[start : start + BLOCK]
             # A shorter block would be compiled anew; a few more sweeps at the last temperatures do no harm.
@@ -121,7 +133,7 @@ class Ladders:
             noise = draw_noise(self.rng, self._classes, sweeps=BLOCK, replicas=replicas, levels=levels, swap=swap)
             priorities = jnp.asarray(spread(self.rng, self._orders))
             chains = Chains(priorities, masks_of(self._network, priorities), jnp.asarray(self._holders))
-            chains, block = run_block(self._network, chains, noise, betas, widths=self._widths)
+            chains, block = run_block(self._network, chains, noise, betas, widths=self._classes.widths)
             self._orders = np.argsort(np.asarray(chains.priorities[:-1]), axis=0, kind="stable").T
             self._holders = np.asarray(chains.holders)
             record.tables = self._tables
@@ -132,6 +144,25 @@ class Ladders:
             clock.tell(BLOCK, detail)
             if not clock.in_time():
                 break
+
+
+def parents_first(order: np.ndarray, parents: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the order (d,) changed as little as parents that must come first demand: each is put right before the
+    first node that needs it."""
+    placed = np.zeros(len(parents), dtype=bool)
+    result: list[int] = []
+    for node in order:
+        waiting = [int(node)]
+        while waiting:
+            lacking = [int(parent) for parent in parents[waiting[-1]] if not placed[parent]]
+            if lacking:
+                waiting += lacking
+                continue
+            ready = waiting.pop()
+            if not placed[ready]:
+                placed[ready] = True
+                result.append(ready)
+    return np.array(result, dtype=order.dtype)
 
 
 def annealing_schedule(ladders: Ladders, sweeps: int) -> np.ndarray:

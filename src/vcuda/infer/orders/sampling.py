@@ -17,18 +17,21 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import EdgePrior, edge_prior
+from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.orders.agreement import compare_replicas, judge
 from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Orders, Search
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.models.discrete import BDeuScore
-from vcuda.models.scores import BGeScore, LocalScore, SharedNoise
+from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
 
 LARGE = 500
+# Annealing that was too fast gives estimates of the log evidence that are too low by about half the square of their
+# spread, so that beyond this many nats they say nothing.
+MOST_SPREAD = 5.0
 
 
 class OrdersResult(NamedTuple):
@@ -36,7 +39,8 @@ class OrdersResult(NamedTuple):
 
     ``edge_probabilities`` (d, d) are averages of exact values given the order. The graph of sample k belongs
     to the order in row k of ``orders`` (s, d), first node first. ``log_evidence`` (of the table in the user's
-    units) is an estimate from annealing and the ladder. ``noise_variance`` is the value of a shared unknown
+    units) is an estimate from annealing and the ladder, and None where its estimates by single chains spread by
+    more than 5 nats, as with many columns and hubs. ``noise_variance`` is the value of a shared unknown
     noise variance, in units of the smallest column variance, and None for other scores. ``trace`` holds the
     log scores of the cold chains.
     """
@@ -44,7 +48,7 @@ class OrdersResult(NamedTuple):
     edge_probabilities: np.ndarray
     samples: GraphSamples
     orders: np.ndarray
-    log_evidence: float
+    log_evidence: float | None
     noise_variance: float | None
     status: Status
     diagnostics: dict[str, Any]
@@ -183,17 +187,23 @@ def _summarise(
     constant = tables.log_constant + search.score.log_jacobian + _log_share_of_orders(tables, search.prior)
     if search.shared is not None:
         constant += _log_noise_volume(search.shared, search.variance)
-    evidence = float(logsumexp(estimates) - np.log(estimates.size)) + constant if estimates.size else float("nan")
+    spread = float(np.std(estimates)) if estimates.size else None
+    usable = spread is not None and spread <= MOST_SPREAD and _share_is_exact(tables, search.prior)
+    evidence = float(logsumexp(estimates) - np.log(estimates.size)) + constant if usable else None
     totals = np.array(search.totals)
+    fixed, required = int(sum(parents.size for parents in tables.fixed)), int(search.prior.required.sum())
     numbers = {
         **agreement.numbers,
         "candidate_rounds": search.rounds,
         "candidates_converged": search.converged,
         "candidates_mean": float(np.mean([free.size for free in tables.candidates])),
-        "fixed_parents": int(sum(fixed.size for fixed in tables.fixed)),
+        "fixed_parents": fixed,
+        # Under equal noise a direction is worth hundreds of nats; elsewhere a fixed one can be wrong.
+        "doubtful_parents": 0 if isinstance(search.score, EqualNoiseScore) else fixed - required,
         "missing_edges": search.missing(),
+        "second_opinion_above": search.above_sampled(),
         "log_score_fell": float(np.max(np.maximum.accumulate(totals) - totals)) if totals.size else 0.0,
-        "evidence_spread": float(np.std(estimates)) if estimates.size else None,
+        "log_evidence_spread": spread,
     }
     status = judge(numbers, stopped=search.clock.stopped)
 
@@ -237,6 +247,13 @@ def _log_share_of_orders(tables: ParentTables, prior: EdgePrior) -> float:
 
     required = [np.flatnonzero(prior.required[:, node]) for node in range(tables.nodes)]
     return log_share(tables.fixed) - log_share(required)
+
+
+def _share_is_exact(tables: ParentTables, prior: EdgePrior) -> bool:
+    """Whether the share of orders is more than a guess: nothing is fixed beyond what is required, or no node is a
+    fixed parent of two others."""
+    sources = np.concatenate(tables.fixed)
+    return sources.size == int(prior.required.sum()) or np.unique(sources).size == sources.size
 
 
 def _reach(parents: Sequence[np.ndarray], node: int) -> set[int]:

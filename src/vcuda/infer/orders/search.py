@@ -9,16 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import EdgePrior
-from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, first_candidates, missing_edges, widen
+from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.orders.candidates import (
+    Candidates,
+    all_others,
+    choose_parents,
+    closure,
+    first_candidates,
+    missing_edges,
+    settle,
+    widen,
+)
 from vcuda.infer.orders.growing import GrowingScore, grow_tables, search_hubs
-from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule
+from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
+from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opinion
 from vcuda.infer.orders.tables import ParentTables, build_tables
-from vcuda.infer.orders.top_down import top_down_order
-from vcuda.models.kernels import GaussianProcessScore
+from vcuda.infer.orders.top_down import likely_noise, top_down_order
+from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
 
 STUCK_BELOW = 100.0
+# A graph of another search must be this many nats better to be another mode, not one of the sampled one's neighbours.
+BETTER = 3.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,8 @@ class Orders:
     annealing
         Sweeps from random orders to the ladder; by default 60, and 120 from 500 columns.
     full
-        Up to this many columns every column may be a parent of every other.
+        Up to this many columns every column may be a parent of every other; by default 18 for linear scores, whose
+        tables are quick to make, and 14 for the others.
     max_candidates
         Most candidate parents of a node beside those that are beyond doubt; its table has 2**max_candidates
         entries. By default 18 for linear scores, 12 for the others, whose tables take longer.
@@ -48,7 +61,7 @@ class Orders:
         Candidates that every node gets at least; by default 8 below 200 columns, none above.
     tolerance
         Columns that would gain more than minus this many nats (prior odds included) become candidates at
-        first; in the rounds half of it.
+        first; in the first half of the rounds half of it, in the others none.
     rounds
         Most rounds of short sampling in which candidates are added.
     round_sweeps
@@ -62,7 +75,7 @@ class Orders:
     levels: int | None = None
     hottest: float | None = None
     annealing: int | None = None
-    full: int = 14
+    full: int | None = None
     max_candidates: int | None = None
     fill: int | None = None
     tolerance: float = 4.0
@@ -90,7 +103,7 @@ class Orders:
             raise ConfigError(f"precision must be a positive number, got {self.precision}")
         if self.hottest is not None and not 0 < self.hottest <= 1:
             raise ConfigError(f"hottest is an inverse temperature above 0 and up to 1, got {self.hottest}")
-        if max(self.full - 1, self.max_candidates or 0) > 24:
+        if max((self.full or 1) - 1, self.max_candidates or 0) > 24:
             raise ConfigError("tables of more than 24 candidates take too much memory; lower full or max_candidates")
 
 
@@ -109,8 +122,12 @@ class Search:
         self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
         self.shared = score if isinstance(score, SharedNoise) else None
         self.variance = 1.0
-        self.score: LocalScore = score.at(1.0) if isinstance(score, SharedNoise) else score
-        if isinstance(score, GaussianProcessScore) and score.nodes > spec.full:
+        if isinstance(score, SharedNoise):
+            self.variance = likely_noise(np.diag(score.known.gram) / score.rows, score.rows)
+        self.score: LocalScore = score.at(self.variance) if isinstance(score, SharedNoise) else score
+        linear = isinstance(self.score, GramScore)
+        self.full = spec.full if spec.full is not None else (18 if linear else 14)
+        if isinstance(score, GaussianProcessScore) and score.nodes > self.full:
             self.score = GrowingScore.over(score, prior)
         self.cap = spec.max_candidates or (18 if isinstance(self.score, GramScore) else 12)
         self.order = None if start_order is None else np.asarray(start_order, dtype=np.int64)
@@ -118,6 +135,7 @@ class Search:
         self.rounds = 0
         self.converged = False
         self.totals: list[float] = []
+        self.opinion: Opinion | None = None
         self._seen: set[tuple[int, int]] = set()
         self.candidates: Candidates
         self.tables: ParentTables
@@ -127,7 +145,7 @@ class Search:
         """Leave ``candidates``, ``tables`` and, if anything was sampled, ``record`` and a likely
         ``order``."""
         nodes, spec = self.score.nodes, self.spec
-        if nodes <= spec.full:
+        if nodes <= self.full:
             self.candidates = all_others(self.prior)
             self._build()
             if self.shared is None:
@@ -136,6 +154,9 @@ class Search:
         else:
             if self.order is None and isinstance(self.score, EqualNoiseScore):
                 self.order = top_down_order(self.score, self.prior)
+            if self.order is not None and self.prior.required.any():
+                required = [np.flatnonzero(column) for column in self.prior.required.T]
+                self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
                 self._settle_noise([_parents_before(self.score, self.prior, self.order)])
             self.candidates = first_candidates(
@@ -150,20 +171,21 @@ class Search:
             self._build()
         self._seen = self.candidates.pairs()
         self._start()
-        hubs_searched = False
+        hubs_searched = opinion_asked = False
         while self.rounds < spec.rounds and self.clock.in_time():
             self.rounds += 1
             graphs, ranks = self._best_graphs()
             settled = self._settle_noise(graphs)
             new = 0
-            if nodes > spec.full:
+            if nodes > self.full:
                 widened = widen(
                     self.score,
                     self.prior,
                     self.candidates,
                     graphs,
                     ranks,
-                    tolerance=0.5 * spec.tolerance,
+                    # Of millions of pairs some are always nearly worth it; late rounds look for what is worth it.
+                    tolerance=0.5 * spec.tolerance if self.rounds <= spec.rounds // 2 else 0.0,
                     cap=self.cap,
                     go_on=self._say("candidate parents"),
                 )
@@ -183,15 +205,46 @@ class Search:
                         cap=self.cap,
                         go_on=self._say("parents that show only together"),
                     )
+            if new == 0 and settled and nodes > self.full and not opinion_asked:
+                opinion_asked = True
+                if self._was_wrong(graphs):
+                    continue
             if new == 0 and settled:
                 self.converged = self.clock.in_time()
                 break
             self._build()
             self._sample(np.broadcast_to(self.ladders.betas, (spec.round_sweeps, *self.ladders.shape)), swap=True)
 
+    def _was_wrong(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
+        """Ask for a second opinion; where it is better than the best of the sampled graphs, start again from it."""
+
+        def go_on() -> bool:
+            self.clock.tell(0, "second opinion")
+            return self.clock.in_time()
+
+        self.opinion = second_opinion(self.score, self.prior, self.ladders.rng, go_on=go_on)
+        if self.opinion is None or self.opinion.log_score <= log_score_of(self.score, self.prior, graphs[0]) + BETTER:
+            return False
+        parts = zip(self.candidates.free, self.candidates.fixed, self.opinion.graph, strict=True)
+        wanted = closure([np.unique(np.concatenate(part)) for part in parts], self.prior)
+        self.candidates = settle(self.score, self.prior, wanted, graphs=[self.opinion.graph], cap=self.cap)
+        self._seen |= self.candidates.pairs()
+        self.order = self.opinion.order
+        self._build()
+        self._start()
+        return True
+
+    def above_sampled(self) -> float | None:
+        """Return by how many nats the second opinion is better than the best sampled graph; None without one."""
+        if self.opinion is None:
+            return None
+        graphs, _ = self._best_graphs()
+        known = log_score_of(self.score, self.prior, self.opinion.graph)
+        return known - max(log_score_of(self.score, self.prior, graph) for graph in graphs)
+
     def missing(self) -> int:
         """Return how many edges that would improve the best sampled graphs are not among the candidates."""
-        if self.score.nodes <= self.spec.full:
+        if self.score.nodes <= self.full:
             return 0
         graphs, ranks = self._best_graphs()
         return missing_edges(self.score, self.prior, self.candidates, graphs, ranks)
@@ -216,7 +269,7 @@ class Search:
             known=self.tables if same else None,
         )
         self._built_with = self.score
-        width = 1 if self.score.nodes <= self.spec.full else self.cap
+        width = 1 if self.score.nodes <= self.full else self.cap
         self.ladders.use(self.tables, width=width)
 
     def _start(self) -> None:
@@ -232,17 +285,15 @@ class Search:
             if record.energies:
                 self.record = record
         cold = self.ladders.energies()[:, 0]
-        self.order = self.ladders.cold_orders()[int(np.argmax(cold))]
+        self.order = self.ladders.cold_orders()[0]
         self.totals.append(float(cold.max()) + self.tables.log_constant)
 
     def _best_graphs(self) -> tuple[list[list[np.ndarray]], np.ndarray]:
         """Return the best parents of every node under the orders of the cold chains, best chain first, and
         their ranks."""
         energies = self.ladders.energies()[:, 0]
-        best_first = np.argsort(-energies, kind="stable")
         # A chain that is stuck far below would ask for candidates that only its own mistakes need.
-        usable = best_first[energies[best_first] > energies.max() - STUCK_BELOW]
-        orders = self.ladders.cold_orders()[usable]
+        orders = self.ladders.cold_orders()[: np.sum(energies > energies.max() - STUCK_BELOW)]
         ranks = np.argsort(orders, axis=1)
         return [self.tables.best_parents(rank) for rank in ranks], ranks
 

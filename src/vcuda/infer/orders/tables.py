@@ -16,12 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import THREADS, EdgePrior
+from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
 from vcuda.infer.orders.sweeps import ORDER_COST, Classes, Network, pad_up
 from vcuda.models.scores import GramScore, LocalScore, schur_tables, set_sizes
 
 # Tables of several nodes are computed together up to this many entries: enough for long rows, little memory.
 BATCH_ENTRIES = 1 << 17
+# Tables grow with the rounds; with room for 4 MB most never outgrow it, and the sweeps are compiled once.
+LEAST_TABLE = 1 << 20
 NEGLIGIBLE = 1e-6
 NEIGHBOUR_STEPS = (8, 16, 32, 48, 64, 96)
 
@@ -72,17 +75,17 @@ class ParentTables:
             masks[:, node] = before @ (1 << np.arange(candidates.size))
         return masks
 
-    def network(self, *, width: int = 1, widths: tuple[int, ...] = ()) -> tuple[Network, Classes]:
+    def network(self, *, width: int = 1, before: Classes | None = None) -> tuple[Network, Classes]:
         """Return the arrays for the compiled sweeps, and the classes of nodes.
 
-        ``width`` is the least number of candidates to make room for, ``widths`` are those of the classes of
-        an earlier round: with the same sizes the program need not be compiled again.
+        ``width`` is the least number of candidates to make room for, ``before`` are the classes of an earlier
+        round: with the same sizes the program need not be compiled again.
         """
         nodes = self.nodes
         pairs = _neighbour_pairs(self.candidates, self.fixed)
         counts = np.bincount(pairs[0], minlength=nodes)
         width = max(width, *(c.size for c in self.candidates))
-        classes = _classes(counts, widths)
+        classes = _classes(counts, before)
         most = classes.widths[-1]
         node, other, own_bit, child_bit, own_cost, child_cost = pairs
         position = np.arange(node.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -101,7 +104,7 @@ class ParentTables:
         for j, (chosen, terms) in enumerate(zip(self.candidates, self.corrections, strict=True)):
             candidates[j, : chosen.size] = chosen
             corrections[j, : chosen.size] = terms
-        table = np.zeros(pad_up(self.sums.size + 1), dtype=np.float32)
+        table = np.zeros(pad_up(max(self.sums.size + 1, LEAST_TABLE)), dtype=np.float32)
         table[: self.sums.size] = self.sums
         offsets = self.offsets.astype(np.int32)
         return (
@@ -235,10 +238,12 @@ def build_tables(
     def fill(members: list[int]) -> None:
         batch = _score_tables(score, members, free, certain)
         for node, values in zip(members, batch, strict=True):
-            values += _subset_sums(prior.log_odds[free[node], node])
+            values += subset_sums(prior.log_odds[free[node], node])
             values += _fixed_odds(prior, certain[node], node)
             span = slice(offsets[node], offsets[node + 1])
-            total = _zeta(values.copy()) + _subset_sums(corrections[node])
+            total = values.copy()
+            sum_over_subsets(total)
+            total += subset_sums(corrections[node])
             centre = int(((rank[free[node]] < rank[node]) << np.arange(widths[node])).sum())
             shifts[node] = total[centre if order is not None else -1]
             weights[span] = values - shifts[node]
@@ -334,37 +339,28 @@ def _score_tables(
     return scores
 
 
-def _subset_sums(terms: np.ndarray) -> np.ndarray:
-    sums = np.zeros(1)
-    for term in terms:
-        sums = np.concatenate([sums, sums + term])
-    return sums
-
-
-def _zeta(values: np.ndarray) -> np.ndarray:
-    """Replace log weights of sets (2**c,) by log sums over all their subsets."""
-    for bit in range(values.size.bit_length() - 1):
-        pairs = values.reshape(-1, 2, 1 << bit)
-        pairs[:, 1] = np.logaddexp(pairs[:, 0], pairs[:, 1])
-    return values
-
-
-def _classes(counts: np.ndarray, widths: tuple[int, ...]) -> Classes:
+def _classes(counts: np.ndarray, before: Classes | None) -> Classes:
     """Divide the nodes by their number of neighbours (d,) into few classes, since each is compiled for
     itself."""
     nodes = counts.size
     most = pad_up(int(counts.max(initial=1)), steps=NEIGHBOUR_STEPS)
-    if not widths or widths[-1] < most:
+    if before is not None and before.widths[-1] >= most:
+        widths, lengths = before.widths, [members.size for members in before.members]
+    else:
         usual = pad_up(int(np.quantile(counts, 0.8)), steps=NEIGHBOUR_STEPS)
         many = pad_up(int(np.quantile(counts, 0.97)), steps=NEIGHBOUR_STEPS)
         widths = tuple(sorted({usual, many, most} if most > 2 * many else {usual, most}))
+        lengths = [0] * len(widths)
     which = np.searchsorted(widths, counts)
     members = []
     for index in range(len(widths)):
         inside = np.flatnonzero(which == index)
-        # Lengths in steps of an eighth: little is wasted, and a few nodes that change class change no shape.
+        # Lengths in steps of an eighth: little is wasted, and a few nodes that change class change no shape, nor
+        # do those that leave it while a quarter more is not yet too long.
         step = max(4, 1 << max(int(inside.size).bit_length() - 3, 0))
         length = -(-max(inside.size, 1) // step) * step
+        if length < lengths[index] <= 1.25 * length + 4:
+            length = lengths[index]
         members.append(np.append(inside, np.full(length - inside.size, nodes)).astype(np.int32))
     return Classes(tuple(members), widths)
 

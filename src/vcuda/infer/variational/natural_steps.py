@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from vcuda.infer.toggles import Regressions, Tiers, toggle_graphs
+from vcuda.infer.variational.toggles import Regressions, Tiers, toggle_graphs
 
 # Logits beyond this are certain for every purpose, and slow to come back from.
 LARGEST_LOGIT = 8.0

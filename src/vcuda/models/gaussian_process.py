@@ -1,29 +1,22 @@
-"""Nonlinear local scores: a Gaussian process of all parents together, or a sum of functions of single ones.
-
-Both give every node its own unknown noise variance, standardise the columns, and so do not depend on units. A
-function is as large as the noise lets it be: y ~ N(0, sigma2 (a K + 1 1' + I)), sigma2 inverse gamma, so that
-the evidence has a closed form; the evidence is averaged over the ``amplitudes`` a.
-"""
+"""A smooth function of all parents together: the evidence of a Gaussian process, from features of its columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.special import gammaln, logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
 from vcuda.models.scores import (
-    LOG_TWO_PI,
     centred_columns,
     check_max_parents,
     check_positive,
     checked_candidates,
     gains_by_sets,
-    schur_tables,
-    set_sizes,
     table_by_sets,
 )
 
@@ -38,27 +31,6 @@ LARGE_SET_BUDGET = 0.5
 DENSE_ROWS = 4000
 MAX_FEATURES = 1000
 CACHE_BYTES = 128e6
-
-
-@dataclass(frozen=True)
-class NoiseIntegrated:
-    """The closed form of the evidence when the noise variance is inverse gamma (``shape``, ``scale``)."""
-
-    rows: int
-    shape: float
-    scale: float
-
-    def log_evidence(self, residual: np.ndarray, log_det: np.ndarray) -> np.ndarray:
-        """Return log p(y) from quadratic form and log determinant of the covariance over the noise
-        variance."""
-        posterior = self.shape + 0.5 * self.rows
-        constant = gammaln(posterior) - gammaln(self.shape) + self.shape * np.log(self.scale)
-        constant -= 0.5 * self.rows * LOG_TWO_PI
-        return constant - 0.5 * log_det - posterior * np.log(self.scale + 0.5 * residual)
-
-
-def _average(evidences: Sequence[np.ndarray]) -> np.ndarray:
-    return logsumexp(np.stack(evidences), axis=0) - np.log(len(evidences))
 
 
 def _kernel_features(column: np.ndarray, length_scale: float) -> np.ndarray:
@@ -109,6 +81,7 @@ class GaussianProcessScore:
     features: tuple[np.ndarray, ...]
     noise: NoiseIntegrated
     amplitudes: tuple[float, ...]
+    length_scale: float
     log_jacobian: float
     full_parents: int
     max_parents: int
@@ -138,6 +111,23 @@ class GaussianProcessScore:
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         return table_by_sets(self, target, candidates, full=self.full_parents, margin=self.margin)
 
+    def remember(self, candidates: Sequence[np.ndarray]) -> Iterator[float]:
+        """Score all sets that tables of these candidates (one array for each table) hold in any case.
+
+        Yields the share that is done after every set: this takes most of the time of the tables, and who
+        calls may want to tell of it.
+        """
+        most = min(self.full_parents, self.max_parents)
+        sets = {
+            parents
+            for some in candidates
+            for size in range(most + 1)
+            for parents in combinations(sorted(some.tolist()), size)
+        }
+        for done, parents in enumerate(sorted(sets, key=len), start=1):
+            self.scores_of_set(parents)
+            yield done / len(sets)
+
     def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
         return gains_by_sets(self, target, parents)
 
@@ -147,9 +137,9 @@ class GaussianProcessScore:
             return self.noise.log_evidence(squares, np.log1p(float(self.noise.rows)) * np.ones(self.nodes))
         features = self._set_features(parents)
         if features is not None:
-            return _average([self._feature_evidence(features, amplitude) for amplitude in self.amplitudes])
+            return average_evidences([self._feature_evidence(features, amplitude) for amplitude in self.amplitudes])
         kernel = self._kernel(parents)
-        return _average([self._dense_evidence(kernel, amplitude) for amplitude in self.amplitudes])
+        return average_evidences([self._dense_evidence(kernel, amplitude) for amplitude in self.amplitudes])
 
     def _set_features(self, parents: tuple[int, ...]) -> np.ndarray | None:
         """Return the features (n, r) of a set, or None when the full kernel costs less."""
@@ -231,7 +221,7 @@ class GaussianProcess:
     margin: float = 10.0
 
     def __post_init__(self) -> None:
-        _check_amplitudes(self.amplitudes)
+        check_amplitudes(self.amplitudes)
         check_positive(length_scale=self.length_scale, noise_shape=self.noise_shape, noise_scale=self.noise_scale)
         check_max_parents(self.max_parents)
         if self.full_parents < 1 or not self.margin >= 0:
@@ -248,163 +238,9 @@ class GaussianProcess:
             features=tuple(_kernel_features(column, self.length_scale) for column in columns.T),
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
+            length_scale=self.length_scale,
             log_jacobian=-len(columns) * float(np.log(scale).sum()),
             full_parents=self.full_parents,
             max_parents=self.max_parents,
             margin=self.margin,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class AdditiveBasisScore:
-    """Evidence of sums of smooth functions of the parents; it needs of the table only products of features.
-
-    Attributes
-    ----------
-    gram : (d * m, d * m)
-        Products of the centred features, m for each column.
-    products : (d * m, d)
-        Products of the features with the standardised columns.
-    squares : (d,)
-        Sums of squares of the standardised columns.
-    block : int
-        m, features for each column.
-    """
-
-    gram: np.ndarray
-    products: np.ndarray
-    squares: np.ndarray
-    block: int
-    noise: NoiseIntegrated
-    amplitudes: tuple[float, ...]
-    log_jacobian: float
-    max_parents: int | None
-
-    @property
-    def nodes(self) -> int:
-        return int(self.squares.size)
-
-    def _feature_indices(self, parents: np.ndarray) -> np.ndarray:
-        return (parents[:, None] * self.block + np.arange(self.block)).reshape(-1)
-
-    def score(self, target: int, parents: Sequence[int]) -> float:
-        chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        where = self._feature_indices(chosen)
-        evidences = []
-        for amplitude in self.amplitudes:
-            factor = np.linalg.cholesky(amplitude * self.gram[np.ix_(where, where)] + np.eye(where.size))
-            projected = np.linalg.solve(factor, np.sqrt(amplitude) * self.products[where, target])
-            log_det = 2 * np.log(np.diag(factor)).sum() + np.log1p(self.noise.rows)
-            evidences.append(self.noise.log_evidence(self.squares[target] - projected @ projected, log_det))
-        return float(_average(evidences))
-
-    def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
-        chosen = checked_candidates(target, candidates, self.nodes)
-        where = self._feature_indices(chosen)
-        joint = np.empty((where.size + 1, where.size + 1))
-        evidences = []
-        for amplitude in self.amplitudes:
-            joint[:-1, :-1] = amplitude * self.gram[np.ix_(where, where)] + np.eye(where.size)
-            joint[-1, :-1] = joint[:-1, -1] = np.sqrt(amplitude) * self.products[where, target]
-            joint[-1, -1] = self.squares[target]
-            residual, log_det = schur_tables(joint, block=self.block)
-            evidences.append(self.noise.log_evidence(residual, log_det + np.log1p(self.noise.rows)))
-        scores = _average(evidences)
-        if self.max_parents is not None:
-            scores[set_sizes(chosen.size) > self.max_parents] = -np.inf
-        return scores
-
-    def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
-        chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        where = self._feature_indices(chosen)
-        own = np.arange(self.nodes * self.block).reshape(self.nodes, self.block)
-        before, after = [], []
-        for amplitude in self.amplitudes:
-            factor = np.linalg.cholesky(amplitude * self.gram[np.ix_(where, where)] + np.eye(where.size))
-            rows = np.linalg.solve(factor, amplitude * self.gram[where])
-            column = np.linalg.solve(factor, np.sqrt(amplitude) * self.products[where, target])
-            residual = self.squares[target] - column @ column
-            log_det = 2 * np.log(np.diag(factor)).sum() + np.log1p(self.noise.rows)
-            blocks = rows.reshape(where.size, self.nodes, self.block)
-            pivots = amplitude * self.gram[own[:, :, None], own[:, None, :]] + np.eye(self.block)
-            pivots -= np.einsum("kda,kdb->dab", blocks, blocks)
-            covariance = (np.sqrt(amplitude) * self.products[:, target] - rows.T @ column).reshape(own.shape)
-            explained = np.einsum("da,da->d", covariance, np.linalg.solve(pivots, covariance[..., None])[..., 0])
-            before.append(self.noise.log_evidence(residual, log_det))
-            log_dets = log_det + np.linalg.slogdet(pivots)[1]
-            excluded = np.append(chosen, target)
-            explained[excluded], log_dets[excluded] = 0.0, log_det
-            after.append(self.noise.log_evidence(residual - explained, log_dets))
-        gained = _average(after) - _average(before)
-        gained[np.append(chosen, target)] = -np.inf
-        return gained
-
-
-@dataclass(frozen=True)
-class AdditiveBasis:
-    """A sum of smooth functions of single parents, and noise of unknown variance in each node; free of units
-    and cheap.
-
-    Each parent has the ``features`` leading functions of a squared exponential kernel at ``points`` quantiles
-    of its column; their weights are N(0, a sigma2).
-
-    Parameters
-    ----------
-    features
-        m, functions for each parent.
-    points
-        Quantiles at which the kernel is taken.
-    amplitudes
-        Weight variances in units of the noise variance, over which the evidence is averaged.
-    noise_shape, noise_scale
-        Inverse-gamma prior of the noise variance of a standardised column.
-    max_parents
-        Largest number of parents, or None.
-    """
-
-    features: int = 6
-    points: int = 32
-    amplitudes: tuple[float, ...] = (0.5, 2.0)
-    noise_shape: float = 1.0
-    noise_scale: float = 1.0
-    max_parents: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_amplitudes(self.amplitudes)
-        check_positive(noise_shape=self.noise_shape, noise_scale=self.noise_scale)
-        check_max_parents(self.max_parents)
-        if not 1 <= self.features <= self.points:
-            raise ConfigError(f"features must lie between 1 and points ({self.points}), got {self.features}")
-
-    def prepare(self, values: np.ndarray) -> AdditiveBasisScore:
-        """Standardise a table (n, d), expand each column in its basis, and reduce both to products."""
-        centred, scale = centred_columns(values)
-        columns = centred / scale
-        design = np.concatenate([self.basis(column) for column in columns.T], axis=1)
-        return AdditiveBasisScore(
-            gram=design.T @ design,
-            products=design.T @ columns,
-            squares=np.einsum("nd,nd->d", columns, columns),
-            block=self.features,
-            noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
-            amplitudes=self.amplitudes,
-            log_jacobian=-len(columns) * float(np.log(scale).sum()),
-            max_parents=self.max_parents,
-        )
-
-    def basis(self, column: np.ndarray) -> np.ndarray:
-        """Return the centred basis functions (n, m) at the values of a standardised column (n,)."""
-        anchors = np.quantile(column, (np.arange(self.points) + 0.5) / self.points)
-        values, vectors = np.linalg.eigh(np.exp(-0.5 * (anchors[:, None] - anchors) ** 2))
-        leading, functions = values[::-1][: self.features], vectors[:, ::-1][:, : self.features]
-        # A column of few distinct values has fewer functions than asked for; what rounding leaves of the
-        # others is dropped.
-        real = leading > 1e-8 * leading[0]
-        weights = np.where(real, 1.0 / np.sqrt(np.where(real, leading, 1.0)), 0.0)
-        expanded = np.exp(-0.5 * (column[:, None] - anchors) ** 2) @ (functions * weights)
-        return expanded - expanded.mean(axis=0)
-
-
-def _check_amplitudes(amplitudes: tuple[float, ...]) -> None:
-    if not amplitudes or not all(np.isfinite(a) and a > 0 for a in amplitudes):
-        raise ConfigError(f"amplitudes must be one or more positive numbers, got {amplitudes}")

@@ -35,15 +35,14 @@ from scipy.special import ndtri as normal_quantile
 from vcuda.errors import ConfigError
 from vcuda.infer.climbing import climb_orders
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.infer.exact import EdgePrior, edge_prior
-from vcuda.infer.natural_steps import OrderParams, Problem, Schedule, State, advance
+from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.orders.top_down import top_down_order
-from vcuda.infer.progress import Progress, ProgressCallback, silent
-from vcuda.infer.toggles import Regressions, Tiers, regressions
-from vcuda.infer.variational import Pace
-from vcuda.models.kernels import AdditiveBasisScore
+from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
+from vcuda.infer.variational.natural_steps import OrderParams, Problem, Schedule, State, advance
+from vcuda.infer.variational.toggles import Regressions, Tiers, regressions
+from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.scores import BGeScore, EqualNoiseScore, GramScore, LocalScore, ScoreSpec, SharedNoise
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Status, as_sentence
 
 SMALL = 20
 LARGE = 500
@@ -58,7 +57,7 @@ WARN_RISE = 0.01
 
 
 @dataclass(frozen=True)
-class Collapsed:
+class Variational:
     """How the ELBO with integrated weights is climbed.
 
     Parameters
@@ -109,7 +108,7 @@ class Collapsed:
                 raise ConfigError(f"{name} must lie above 0 and be at most 1, got {value}")
 
 
-class CollapsedResult(NamedTuple):
+class VariationalResult(NamedTuple):
     """The posterior over DAGs as a mixture of r restarts.
 
     A graph of restart k: priorities N(``means[k]``, exp(``log_scale[k]``)²), both (r, d), and each edge i -> j with
@@ -133,8 +132,8 @@ class CollapsedResult(NamedTuple):
     trace: dict[str, np.ndarray]
 
 
-def run_collapsed(
-    spec: Collapsed,
+def run_variational(
+    spec: Variational,
     score: LocalScore | SharedNoise | ScoreSpec,
     values: np.ndarray | None = None,
     *,
@@ -145,7 +144,7 @@ def run_collapsed(
     names: Sequence[str] | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-) -> CollapsedResult:
+) -> VariationalResult:
     """Train all restarts, and mix them.
 
     Parameters
@@ -234,7 +233,7 @@ def _precision(dtype: Any) -> AbstractContextManager[Any]:
 
 
 def _first_orders(
-    spec: Collapsed,
+    spec: Variational,
     score: Any,
     prior: EdgePrior,
     given: np.ndarray | None,
@@ -261,7 +260,7 @@ def _first_orders(
     return orders
 
 
-def _tiers(spec: Collapsed, table: Regressions, nodes: int) -> Tiers:
+def _tiers(spec: Variational, table: Regressions, nodes: int) -> Tiers:
     linear = table.block == 1
     narrow, wide = (8, LINEAR_PARENTS) if linear else (3, ADDITIVE_PARENTS)
     wide = min(spec.max_parents or wide, nodes - 1)
@@ -274,7 +273,7 @@ def _rows(score: Any) -> int:
     return int(score.noise.rows if isinstance(score, AdditiveBasisScore) else score.rows)
 
 
-def _schedule(spec: Collapsed, score: Any, steps: int, restarts: int, nodes: int, *, ordered: int) -> Schedule:
+def _schedule(spec: Variational, score: Any, steps: int, restarts: int, nodes: int, *, ordered: int) -> Schedule:
     done = np.arange(steps) / steps
     waiting = np.maximum(0.0, 1 - done / spec.tempered)
     linear = isinstance(score, GramScore | SharedNoise)
@@ -334,7 +333,7 @@ def _summarise(
     tiers: Tiers,
     stopped: str | None,
     names: Sequence[str] | None,
-) -> CollapsedResult:
+) -> VariationalResult:
     means, log_scale = (np.asarray(part, dtype=np.float64) for part in state.order)
     logits = np.where(allowed, np.asarray(state.logits, dtype=np.float64), -np.inf)
     variances = np.exp(2 * log_scale)
@@ -366,7 +365,7 @@ def _summarise(
     }
     crowded = [int(j) for j in np.flatnonzero(parents > 0.75 * tiers.wide)] if tiers.wide < len(parents) - 1 else []
     labels = [names[j] if names is not None else str(j) for j in crowded]
-    return CollapsedResult(
+    return VariationalResult(
         edge_logits=logits,
         means=means,
         log_scale=log_scale,
@@ -418,7 +417,7 @@ def _status(
     if stopped is None and diagnostics["elbo_rise"] > WARN_RISE:
         troubles.append("the ELBO was still rising; run more steps")
     if troubles:
-        return Status("interrupted" if stopped is not None else "warning", "; ".join(troubles))
+        return Status("interrupted" if stopped is not None else "warning", as_sentence(troubles))
     return Status(
         "ok",
         "The restarts settled. A variational posterior tends to be surer than it should: "

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcuda.infer.elbo import Terms, Trained
+from vcuda.infer.straight_through.elbo import Terms, Trained
 
 
 def choose(which: np.ndarray | jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

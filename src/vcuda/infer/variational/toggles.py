@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.errors import ConfigError
-from vcuda.models.kernels import AdditiveBasisScore
+from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 
 # Numbers in the largest temporary array; above this, targets are worked off in turns.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,9 +17,9 @@ from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.infer.elbo import Rows, Terms, Trained, elbo_terms, shuffled_rows, split_rows
-from vcuda.infer.progress import Progress, ProgressCallback, silent
-from vcuda.infer.watch import Watch, choose
+from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
+from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, shuffled_rows, split_rows
+from vcuda.infer.straight_through.watch import Watch, choose
 from vcuda.models.base import FunctionalModel, ModelParams, Noise
 from vcuda.posterior.laws import ColumnScaling, Scaling
 from vcuda.posterior.posterior import Outcome, Status
@@ -32,11 +30,10 @@ Validation = Literal["averaged", "authors"]
 Array = jax.Array | np.ndarray
 
 FINAL_GRAPHS = 64
-SECONDS_A_CHUNK = 1.0
 
 
 @dataclass(frozen=True)
-class Variational:
+class StraightThrough:
     """How the ELBO is climbed; presets are :meth:`for_rows` and :meth:`paper`.
 
     Parameters
@@ -104,12 +101,12 @@ class Variational:
             )
 
     @classmethod
-    def for_rows(cls, rows: int) -> Variational:
+    def for_rows(cls, rows: int) -> StraightThrough:
         """Preset ``default``: about 14 steps an epoch, however long the table."""
         return cls(batch_size=max(64, rows // 14))
 
     @classmethod
-    def paper(cls, *, batch_size: int = 64, **changes: Any) -> Variational:
+    def paper(cls, *, batch_size: int = 64, **changes: Any) -> StraightThrough:
         """The authors' program: 64 rows a step made their linear figures, 256 their nonlinear ones and Sachs."""
         authors: dict[str, Any] = {
             "batch_size": batch_size,
@@ -119,6 +116,10 @@ class Variational:
             "validation": "authors",
         }
         return cls(**authors | changes)
+
+
+class OutOfTimeError(Exception):
+    """The deadline has passed; it does not leave this module."""
 
 
 class State(NamedTuple):
@@ -152,7 +153,7 @@ class Stretch(NamedTuple):
     rate: Array | float
 
 
-def _optimiser(engine: Variational) -> optax.GradientTransformation:
+def _optimiser(engine: StraightThrough) -> optax.GradientTransformation:
     functions = optax.chain(optax.add_decayed_weights(engine.weight_decay), optax.adam(engine.learning_rate))
     rest = optax.adam(engine.graph_learning_rate)
     groups = Trained(dags="rest", model=ModelParams(functions="functions", log_variance="rest"))  # type: ignore[arg-type]
@@ -162,7 +163,7 @@ def _optimiser(engine: Variational) -> optax.GradientTransformation:
 class Program:
     """The compiled pieces of a fit, vectorised over restarts, for one choice of engine, model and prior."""
 
-    def __init__(self, engine: Variational, model: FunctionalModel, prior: DagPrior) -> None:
+    def __init__(self, engine: StraightThrough, model: FunctionalModel, prior: DagPrior) -> None:
         self.engine = engine
         self.model = model
         self.terms = partial(elbo_terms, engine.dags, model, prior)
@@ -259,21 +260,24 @@ class Program:
 _program = lru_cache(maxsize=16)(Program)
 
 
-def run_variational(
-    engine: Variational,
+def run_straight_through(
+    engine: StraightThrough,
     data: Dataset,
     *,
     model: FunctionalModel,
     prior: DagPrior,
     seed: int,
     allowed: np.ndarray | None = None,
+    units: Scaling | None = None,
     progress: ProgressCallback = silent,
+    deadline: float | None = None,
 ) -> Outcome:
     """Train all restarts, and mix them.
 
     The host looks at the numbers between compiled chunks of about a second: progress is told, and a keyboard
-    interrupt ends the training with what is there. Every ``check_every`` epochs it looks at the validation rows; a
-    restart that is not finite any more is put back to its last finite state and stopped.
+    interrupt, or the ``deadline`` on the clock of ``time.monotonic``, ends the training with what is there. Every
+    ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
+    last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -311,7 +315,7 @@ def run_variational(
         loss = np.asarray(program.validate(state, key, problem))
         watch.look(state.trained, jax.tree.map(lambda value: value / steps, sums), loss)
 
-    interrupted = False
+    stopped = None
     try:
         while watch.checks < checks and watch.active.any():
             rate = _rate(engine, watch.checks / checks)
@@ -327,16 +331,18 @@ def run_variational(
                     state, total = jax.block_until_ready(program.advance(state, stretch, problem))
                 taken += steps
                 sums = jax.tree.map(np.add, sums, jax.device_get(total))
+                if deadline is not None and time.monotonic() > deadline:
+                    raise OutOfTimeError
                 if pace.is_due():
                     progress(Progress(watch.checks + taken / steps_a_check, checks, watch.describe()))
             look(taken)
             progress(Progress(watch.checks, checks, watch.describe()))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OutOfTimeError) as reason:
         if watch.checks == 0:
             if taken == 0:
                 raise
             look(taken)
-        interrupted = True
+        stopped = "the time limit" if isinstance(reason, OutOfTimeError) else "the user"
 
     kept = watch.kept()
     if engine.restarts > 1:
@@ -351,7 +357,7 @@ def run_variational(
         dag_params=jax.device_get(kept.dags),
         model_params=jax.device_get(kept.model),
         weights=weights,
-        scaling=scaling,
+        scaling=scaling if units is None else units.then(scaling),
         allowed=np.asarray(allowed_edges),
     )
     diagnostics = {
@@ -364,50 +370,17 @@ def run_variational(
         "seconds_training": pace.seconds,
         "seconds_compilation": time.perf_counter() - started - pace.seconds,
     }
-    return Outcome(law, _status(watch, weights, diagnostics, interrupted), diagnostics, watch.trace())
+    return Outcome(law, _status(watch, weights, diagnostics, stopped), diagnostics, watch.trace())
 
 
-class Pace:
-    """How many steps fill about a second, how long they have taken without compilation, and when to tell of it.
-
-    The first stretch is one step long, because it is also compiled; it does not count.
-    """
-
-    def __init__(self) -> None:
-        self.steps = 1
-        self.seconds = 0.0
-        self._compiled = False
-        self._told = time.perf_counter()
-
-    @contextmanager
-    def timing(self, steps: int) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        elapsed = time.perf_counter() - started
-        if not self._compiled:
-            self._compiled = True
-            return
-        self.seconds += elapsed
-        fitting = int(SECONDS_A_CHUNK * steps / max(elapsed, 1e-6))
-        self.steps = max(1, min(fitting, 8 * self.steps))
-
-    def is_due(self) -> bool:
-        """Whether a chunk's time has passed since the last time that this was so."""
-        now = time.perf_counter()
-        if now - self._told < SECONDS_A_CHUNK:
-            return False
-        self._told = now
-        return True
-
-
-def _scaling_rule(engine: Variational, model: FunctionalModel) -> ColumnScaling:
+def _scaling_rule(engine: StraightThrough, model: FunctionalModel) -> ColumnScaling:
     if engine.scaling != "auto":
         return engine.scaling
     natural: dict[Noise, ColumnScaling] = {"unit": "raw", "equal": "common", "unequal": "columns"}
     return natural[model.noise]
 
 
-def _rate(engine: Variational, share_done: float) -> float:
+def _rate(engine: StraightThrough, share_done: float) -> float:
     cosine = 0.5 * (1 + np.cos(np.pi * share_done))
     return engine.final_learning_rate + (1 - engine.final_learning_rate) * cosine
 
@@ -423,7 +396,7 @@ def _disagreement(law: TrainedMixture) -> float:
     return float(np.max(probabilities.max(axis=0) - probabilities.min(axis=0)))
 
 
-def _status(watch: Watch, weights: np.ndarray, diagnostics: dict[str, Any], interrupted: bool) -> Status:
+def _status(watch: Watch, weights: np.ndarray, diagnostics: dict[str, Any], stopped: str | None) -> Status:
     best = int(np.argmax(weights))
     if watch.failed.all():
         return Status(
@@ -431,8 +404,8 @@ def _status(watch: Watch, weights: np.ndarray, diagnostics: dict[str, Any], inte
             "Training broke down in every restart (numbers that are not finite): do not use this result. "
             "A smaller learning rate or standardised columns usually help.",
         )
-    if interrupted:
-        return Status("interrupted", f"Stopped by the user after {diagnostics['epochs'][best]} epochs: not finished.")
+    if stopped is not None:
+        return Status("interrupted", f"Stopped by {stopped} after {diagnostics['epochs'][best]} epochs: not finished.")
     if watch.active[best]:
         return Status(
             "warning",

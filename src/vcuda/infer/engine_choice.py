@@ -1,0 +1,42 @@
+"""Which engine for which problem: exact where it is quick, else sampling over orders, else variational.
+
+The crossover points were measured with ``python -m benchmarks crossover``; docs/benchmarks.md has the table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
+from vcuda.infer.orders import Orders
+from vcuda.infer.variational import Variational
+from vcuda.models.additive import AdditiveBasisScore
+from vcuda.models.scores import LocalScore, SharedNoise
+
+# Exact has no sampling error, so it may take longer than sampling would, but not longer than people like to wait.
+PATIENCE_SECONDS = 20.0
+# Tables of additive functions of many columns take longer to build than the variational engine takes altogether.
+ADDITIVE_ORDERS_COLUMNS = 150
+
+
+class EngineChoice(NamedTuple):
+    """An engine, and why, in a sentence."""
+
+    engine: Exact | Orders | Variational
+    sentence: str
+
+
+def choose_engine(score: LocalScore | SharedNoise, *, seconds: float | None = None) -> EngineChoice:
+    """Choose by the kind of score, the number of columns, and the seconds that are left (None: no limit)."""
+    exact = Exact()
+    patience = PATIENCE_SECONDS if seconds is None else min(PATIENCE_SECONDS, 0.5 * seconds)
+    if gigabytes_needed(score) <= exact.memory_gb and seconds_needed(score) <= patience:
+        return EngineChoice(exact, f"Engine exact: {score.nodes} columns are few enough to count every graph.")
+    if isinstance(score, AdditiveBasisScore) and score.nodes > ADDITIVE_ORDERS_COLUMNS:
+        return EngineChoice(
+            Variational(),
+            f"Engine variational: {score.nodes:,} columns with nonlinear functions are too many to sample.",
+        )
+    return EngineChoice(
+        Orders(), f"Engine orders: {score.nodes:,} columns are too many to count every graph in {patience:.0f} seconds."
+    )

@@ -1,0 +1,10 @@
+"""The posterior without approximation, by dynamic programming over sets of nodes, for up to about 20 columns.
+
+``engine`` puts together: ``lattice``, sums over sets; ``noise_grid``, a shared unknown noise variance; ``drawing``,
+independent orders and graphs; ``limits``, memory and time told beforehand.
+"""
+
+from vcuda.infer.exact.engine import Exact, ExactResult, exact_posterior
+from vcuda.infer.exact.limits import gigabytes_needed, memory_needed, seconds_needed
+
+__all__ = ["Exact", "ExactResult", "exact_posterior", "gigabytes_needed", "memory_needed", "seconds_needed"]

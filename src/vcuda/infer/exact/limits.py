@@ -1,0 +1,95 @@
+"""What the exact engine needs, told before it starts: memory and time."""
+
+from __future__ import annotations
+
+import time
+from math import comb
+
+from vcuda.errors import ConfigError
+from vcuda.infer.exact.noise_grid import NOISE_POINTS
+from vcuda.infer.progress import Progress, ProgressCallback
+from vcuda.models.additive import AdditiveBasisScore
+from vcuda.models.gaussian_process import DENSE_ROWS, GaussianProcessScore
+from vcuda.models.scores import GramScore, LocalScore, SharedNoise
+
+
+def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> int:
+    """Return the bytes that the exact engine needs: lattices, stages of one transform, working arrays.
+
+    With ``keep`` the scores of all sets are held until graphs are drawn from them.
+    """
+    half = 1 << max(nodes - 1, 0)
+    return 8 * half * (((2 if keep else 1) * nodes + 2) * lattices + nodes + 8)
+
+
+def seconds_needed(score: LocalScore | SharedNoise) -> float:
+    """Return roughly how long the exact engine takes on one core, for a choice between engines.
+
+    Fitted to CPU seconds at 8 to 20 columns and 1,000 rows: one lattice takes 1.6e-8 d² 2^d seconds, a shared
+    noise variance needs five or six of them, and to this comes the making of the tables. Measured and
+    foreseen at 14, 16, 18, 20 columns: BGe .1, .4, 1.5, 7.3 and .05, .3, 1.4, 6.7; shared noise .3, 1.6, 6.4,
+    35 and .3, 1.5, 7.5, 37; additive .2, .9, 3.7, 16 and .2, 1, 4.2, 19; Gaussian process 12.5, 20, 27, 52
+    and 15, 23, 34, 51. How many larger sets a Gaussian process must score depends on the data: about d³ / 6
+    there, and several times that where many weak parents compete.
+    """
+    nodes = score.nodes
+    lattice = 1.6e-8 * nodes**2 * 2.0**nodes
+    if isinstance(score, SharedNoise):
+        return 5.5 * lattice
+    if isinstance(score, GramScore):
+        return lattice
+    if isinstance(score, AdditiveBasisScore):
+        work = score.block**2 * nodes + 6 * score.block**3
+        return lattice + 2.8e-9 * len(score.amplitudes) * work * 2.0**nodes
+    if isinstance(score, GaussianProcessScore):
+        rows = score.noise.rows
+        # Full kernels of n² entries and their factorisations, or as many features as there may be.
+        large = 1e-8 * rows**2 + 1.1e-11 * rows**3 if rows <= DENSE_ROWS else 1e-4 * rows
+        costs = [1e-6 * rows, 2.3e-6 * rows, min(1.4e-5 * rows, large)]
+        full = sum(
+            comb(nodes, size) * (costs[size - 1] if size <= 3 else large) for size in range(1, score.full_parents + 1)
+        )
+        return lattice + full + (nodes**3 / 6 * large if score.full_parents < min(score.max_parents, nodes - 1) else 0)
+    most = nodes - 1 if score.max_parents is None else min(score.max_parents, nodes - 1)
+    return lattice + 1e-4 * nodes * sum(comb(nodes - 1, size) for size in range(most + 1))
+
+
+def until(deadline: float | None, progress: ProgressCallback) -> ProgressCallback:
+    """Return a callback that also refuses to go on after the deadline."""
+    if deadline is None:
+        return progress
+
+    def tell(step: Progress) -> None:
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"the time limit came while the exact engine was at '{step.detail}', and it has no partial answer; "
+                "use the orders engine, which returns what it has, or allow more time"
+            )
+        progress(step)
+
+    return tell
+
+
+def gigabytes_needed(score: LocalScore | SharedNoise, *, nodes: int | None = None, keep: bool = False) -> float:
+    """Return the memory for a score, or for one of its kind with another number of nodes; ``keep`` as above."""
+    lattices = NOISE_POINTS if isinstance(score, SharedNoise) else 1
+    # Tables that are made all at once must be held all at once.
+    together = keep or isinstance(score, AdditiveBasisScore)
+    return memory_needed(score.nodes if nodes is None else nodes, lattices=lattices, keep=together) / 1e9
+
+
+def check_size(score: LocalScore | SharedNoise, samples: int, memory_gb: float) -> bool:
+    """Refuse what does not fit into memory; return whether scores can be kept as well."""
+    if samples < 1:
+        raise ConfigError(f"samples must be at least 1, got {samples}")
+    needed = gigabytes_needed(score)
+    if needed > memory_gb:
+        most = score.nodes
+        while gigabytes_needed(score, nodes=most) > memory_gb:
+            most -= 1
+        raise ConfigError(
+            f"the exact engine needs {needed:,.1f} GB of memory for {score.nodes} columns, more than the "
+            f"limit of {memory_gb:g} GB (memory_gb), which is enough for {most}; use the orders engine, "
+            "or fewer columns"
+        )
+    return gigabytes_needed(score, keep=True) <= memory_gb

@@ -1,0 +1,91 @@
+"""A shared unknown noise variance, averaged over by the trapezoid rule on its logarithm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.exact.lattice import (
+    Lattice,
+    build_lattice,
+)
+from vcuda.infer.progress import ProgressCallback
+from vcuda.models.scores import SharedNoise
+
+# With a step of 1.5 standard deviations the trapezoid rule errs by 2 exp(-2 pi² / 1.5²) = 3e-4 on a Gaussian.
+NOISE_STEP = 1.5
+# It may end where the weight is this many nats below the top: 2.8 standard deviations out, five or six points.
+NOISE_DEPTH = 4.0
+NOISE_POINTS = 7
+
+
+def _log_variance_guess(score: SharedNoise) -> float:
+    """Return the log of a noise variance near the best.
+
+    With equal noise the node of the smallest variance given those already taken comes next: a Cholesky
+    factorisation that takes the smallest pivot. The k-th pivot has n - 1 - k degrees of freedom.
+    """
+    rest = score.known.gram.copy()
+    squares, freedom = 0.0, 0
+    for taken in range(min(score.nodes, score.rows - 1)):
+        smallest = int(np.argmin(np.diag(rest)))
+        pivot = float(rest[smallest, smallest])
+        if pivot <= 0:
+            break
+        squares += pivot
+        freedom += score.rows - 1 - taken
+        row = rest[smallest] / np.sqrt(pivot)
+        rest = np.delete(np.delete(rest - np.outer(row, row), smallest, axis=0), smallest, axis=1)
+    return float(np.log(squares / freedom)) if squares > 0 else 0.0
+
+
+def noise_grid(
+    score: SharedNoise, prior: EdgePrior, progress: ProgressCallback, *, keep: bool
+) -> tuple[list[Lattice], np.ndarray, np.ndarray]:
+    """Return lattices at a grid of noise variances, their log weights in the evidence, and the variances.
+
+    Given a graph the log evidence is nearly c - A u - B exp(-u) with u the log variance, A = n d / 2 and B
+    half the sum of squared residuals; two evaluations give B and so the best u, and repeating it follows the
+    graphs as they change with u. The posterior of u has a standard deviation of about 1 / sqrt(A); the grid
+    starts near the best u and grows on both sides until its ends do not count. The first two evaluations are
+    points of a grid around the guess, which is nearly always good enough to keep them.
+    """
+    half_cells = 0.5 * score.rows * score.nodes
+    step = NOISE_STEP * half_cells**-0.5
+
+    def evaluate(log_variance: float) -> tuple[Lattice, float]:
+        variance = float(np.exp(log_variance))
+        lattice = build_lattice(score.at(variance), prior, progress, keep=keep)
+        return lattice, lattice.log_total + score.log_prior(variance) + log_variance
+
+    centre = _log_variance_guess(score)
+    for _ in range(20):
+        found = {0: evaluate(centre), 1: evaluate(centre + step)}
+        slope = found[1][1] - found[0][1] + half_cells * step
+        residual = slope / (np.exp(-centre) - np.exp(-centre - step))
+        best = float(np.log(residual / half_cells)) if residual > 0 else -np.inf
+        # The weights of the grid are right wherever it starts; from far away it would only be long. A step of
+        # more than a factor e asks the two evaluations about a region that they do not know.
+        best = min(max(best, centre - 1.0), centre + 1.0)
+        if abs(best - centre) < 2 * step:
+            break
+        centre = best
+    low, high = 0, 1
+    while True:
+        top = max(value for _, value in found.values())
+        if found[low][1] < top - NOISE_DEPTH and found[high][1] < top - NOISE_DEPTH:
+            break
+        if len(found) == NOISE_POINTS:
+            # Wider than a single graph's: a step twice as long keeps every other point.
+            step *= 2
+            found = {k // 2: value for k, value in found.items() if k % 2 == 0}
+            low, high = min(found), max(found)
+        elif found[low][1] >= found[high][1]:
+            low -= 1
+            found[low] = evaluate(centre + low * step)
+        else:
+            high += 1
+            found[high] = evaluate(centre + high * step)
+    positions = range(low, high + 1)
+    log_weights = np.array([found[k][1] for k in positions]) + np.log(step)
+    return [found[k][0] for k in positions], log_weights, np.exp(centre + step * np.array(positions))

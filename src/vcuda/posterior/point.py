@@ -1,0 +1,154 @@
+"""What the baselines leave behind: graphs, a score for every edge, and networks where the method trained some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from vcuda.errors import ConfigError
+from vcuda.posterior.laws import Prediction, check_shapes
+from vcuda.posterior.samples import GraphSamples
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """Networks of all nodes in the units of the data, one set for all graphs (m = 1) or one for each graph (m = s).
+
+    Parameters
+    ----------
+    weights
+        A layer each: ``(m, d, d, h)`` (source, target, unit), then ``(m, d, h, h')``, the last with one unit; a linear
+        function is one layer with one unit.
+    biases
+        A layer each, ``(m, d, h)``; or none at all.
+    log_variance
+        Of the noise, ``(m, d)``.
+    slope
+        Of the rectifier below zero.
+    """
+
+    weights: tuple[np.ndarray, ...]
+    biases: tuple[np.ndarray, ...]
+    log_variance: np.ndarray
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        sets, nodes = self.log_variance.shape
+        inputs = nodes
+        expected: dict[str, tuple[int, ...]] = {}
+        for k, layer in enumerate(self.weights):
+            expected[f"weight_{k}"] = (sets, nodes, inputs, layer.shape[-1])
+            inputs = layer.shape[-1]
+            if self.biases:
+                expected[f"bias_{k}"] = (sets, nodes, inputs)
+        if inputs != 1 or len(self.biases) not in (0, len(self.weights)):
+            raise ConfigError(f"networks need one output, not {inputs}, and a bias in every layer or in none")
+        check_shapes(self.arrays(), expected)
+
+    def predict(self, graph: np.ndarray, rows: np.ndarray, *, index: int = 0) -> np.ndarray:
+        """The mean of every cell of rows ``(n, d)`` given its parents in a ``(d, d)`` graph."""
+        masked = self.weights[0][index] * graph[:, :, None]
+        nodes = len(graph)
+        units = (rows @ masked.reshape(nodes, -1)).reshape(len(rows), nodes, -1).transpose(1, 0, 2)
+        for layer, following in enumerate((*self.weights[1:], None)):
+            if self.biases:
+                units = units + self.biases[layer][index][:, None, :]
+            if following is not None:
+                units = np.maximum(units, 0.0) + self.slope * np.minimum(units, 0.0)
+                units = units @ following[index]
+        return units[:, :, 0].T
+
+    def log_density(self, residual: np.ndarray, *, index: int = 0) -> np.ndarray:
+        """Of each row ``(n,)``, from what its cells differ from their means."""
+        log_variance = self.log_variance[index]
+        cells = residual**2 * np.exp(-log_variance) + log_variance + np.log(2 * np.pi)
+        return -0.5 * cells.sum(axis=1)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        layers = {f"weight_{k}": layer for k, layer in enumerate(self.weights)}
+        offsets = {f"bias_{k}": bias for k, bias in enumerate(self.biases)}
+        return layers | offsets | {"log_variance": self.log_variance}
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Networks:
+        layers = range(int(config["layers"]))
+        biases = tuple(arrays[f"bias_{k}"] for k in layers) if config["biases"] else ()
+        weights = tuple(arrays[f"weight_{k}"] for k in layers)
+        return cls(weights, biases, arrays["log_variance"], float(config["slope"]))
+
+    def config(self) -> dict[str, Any]:
+        return {"layers": len(self.weights), "biases": bool(self.biases), "slope": self.slope}
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredGraphs:
+    """Weighted DAGs with a ``(d, d)`` matrix that ranks edges; a point estimate is one DAG."""
+
+    graphs: GraphSamples
+    scores: np.ndarray
+    networks: Networks | None = None
+    kind: ClassVar[str] = "scored graphs"
+
+    def __post_init__(self) -> None:
+        nodes = self.graphs.nodes
+        check_shapes({"scores": self.scores}, {"scores": (nodes, nodes)})
+        if self.networks is not None and (
+            self.networks.log_variance.shape[1] != nodes or len(self.networks.log_variance) not in (1, len(self.graphs))
+        ):
+            raise ConfigError(
+                f"{len(self.graphs)} graphs of {nodes} nodes need networks of shape (1, {nodes}, ...) or "
+                f"({len(self.graphs)}, {nodes}, ...), not {self.networks.log_variance.shape}"
+            )
+
+    def edge_probabilities(self) -> np.ndarray:
+        """The weighted shares of the graphs; scores need not be probabilities, so they are not told as such."""
+        return self.graphs.edge_probabilities()
+
+    def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
+        drawn = self.graphs.take(self._draw(rng, size))
+        return GraphSamples(tuple(names), drawn.offsets, drawn.sources, drawn.targets, drawn.weights)
+
+    def _draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Which graphs; different ones as long as there are enough with equal weights."""
+        weights = self.graphs.weights
+        return rng.choice(len(weights), size, replace=np.ptp(weights) > 0 or size > len(weights), p=weights)
+
+    def predict(
+        self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
+    ) -> Prediction:
+        """Each drawn graph once, however often it was drawn."""
+        if self.networks is None:
+            raise ConfigError(
+                "this method gives graphs and scores of edges, but no functions to predict with; fit another engine, "
+                "such as orders, for predictions"
+            )
+        chosen, counts = np.unique(self._draw(rng, graphs), return_counts=True)
+        mean, squared = np.zeros(values.shape), 0.0
+        densities = np.empty((len(chosen), len(values)))
+        own = len(self.networks.log_variance) > 1
+        for k, (which, share) in enumerate(zip(chosen, counts / graphs, strict=True)):
+            index = int(which) if own else 0
+            predicted = self.networks.predict(self.graphs.graph(which), values, index=index)
+            mean += share * predicted
+            squared += share * float(np.mean((values - predicted) ** 2))
+            densities[k] = self.networks.log_density(values - predicted, index=index)
+        return Prediction(mean, squared, logsumexp(densities, axis=0, b=(counts / graphs)[:, None]))
+
+    def config(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"names": list(self.graphs.names)}
+        return told if self.networks is None else told | {"networks": self.networks.config()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        graphs = {name: getattr(self.graphs, name) for name in ("offsets", "sources", "targets", "weights")}
+        stored = graphs | {"scores": self.scores}
+        return stored if self.networks is None else stored | self.networks.arrays()
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ScoredGraphs:
+        lists = {name: arrays[name] for name in ("offsets", "sources", "targets", "weights")}
+        networks = Networks.restore(config["networks"], arrays) if "networks" in config else None
+        return cls(GraphSamples(names=tuple(config["names"]), **lists), arrays["scores"], networks)
