@@ -23,7 +23,7 @@ from vcuda.errors import ConvergenceWarning
 from vcuda.posterior import Posterior
 
 # Up to so many nodes a line keeps its edge probabilities, so that it can be set beside the exact ones at any time.
-EDGES_KEPT = 12
+EDGES_KEPT = 20
 DECIMALS = 5
 # Distances between graphs are measured on samples, up to so many nodes.
 SAMPLED_NODES = 100

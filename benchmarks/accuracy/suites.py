@@ -196,6 +196,29 @@ def sachs() -> list[Group]:
     return groups + paper
 
 
+def crossover() -> list[Group]:
+    """The same two sets by several engines, the second without compilation: which one is quicker from where on."""
+    models: list[tuple[Mechanism, tuple[str, str], tuple[str, ...]]] = [
+        ("linear", EQUAL, ENGINES),
+        ("linear", BGE, ENGINES[:2]),
+        ("gp", GP, ENGINES[:2]),
+        ("gp", ADDITIVE, ENGINES),
+    ]
+    small = [
+        (mechanism, nodes, model, engine)
+        for mechanism, model, engines in models
+        for nodes in (10, 12, 14, 16, 18, 20)
+        for engine in engines
+    ]
+    large: list[tuple[Mechanism, int, tuple[str, str], str]] = [
+        ("gp", nodes, ADDITIVE, engine) for nodes in (50, 100, 200) for engine in ENGINES[1:]
+    ]
+    return [
+        _fresh(2, "crossover", "er", mechanism, nodes, nodes, "raw", engine, model)
+        for mechanism, nodes, model, engine in small + large
+    ]
+
+
 SUITES: dict[str, Callable[[], list[Group]]] = {
     "paper-d10": paper_d10,
     "d50-d100": d50_d100,
@@ -203,6 +226,7 @@ SUITES: dict[str, Callable[[], list[Group]]] = {
     "calibration": calibration,
     "auto": auto,
     "sachs": sachs,
+    "crossover": crossover,
 }
 
 

@@ -20,11 +20,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vcuda.errors import RunError
+from vcuda.infer.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vcuda.infer.progress import Progress, ProgressCallback
 
 MAXIMUM_NAME = 40
 
@@ -120,19 +120,21 @@ def duration(seconds: float) -> str:
 
 
 class _Remaining:
-    """Time left, from the pace since the first report of a kind of work: compilation comes before, and is paid once."""
+    """Time left, from the pace since the first report of a stretch of work: what came before that was compilation."""
 
     def __init__(self) -> None:
-        self._first: tuple[float, float, float] | None = None
+        self._first = self._last = Progress(0.0, 0.0, "")
+        self._started = 0.0
 
     def __call__(self, progress: Progress) -> str:
         now = time.perf_counter()
-        if self._first is None or self._first[2] != progress.total or progress.done < self._first[1]:
-            self._first = (now, progress.done, progress.total)
-        started, before, _ = self._first
-        if progress.done <= before:
+        if progress.total != self._last.total or progress.done < self._last.done:
+            self._first, self._started = progress, now
+        self._last = progress
+        done = progress.done - self._first.done
+        if done <= 0:
             return ""
-        left = (now - started) / (progress.done - before) * (progress.total - progress.done)
+        left = (now - self._started) / done * (progress.total - progress.done)
         # An engine may stop earlier, when nothing improves any more.
         return f"at most {duration(left)} left"
 

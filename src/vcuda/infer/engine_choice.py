@@ -1,6 +1,7 @@
 """Which engine for which problem: exact where it is quick, else sampling over orders, else variational.
 
-The crossover points were measured with ``python -m benchmarks crossover``; docs/benchmarks.md has the table.
+The crossover points were measured with ``python -m benchmarks accuracy --suite crossover``; docs/benchmarks.md has the
+table.
 """
 
 from __future__ import annotations

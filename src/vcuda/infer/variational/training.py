@@ -402,7 +402,7 @@ def _status(
         troubles.append(f"{int((~sound).sum())} restarts broke down and were left out")
     if crowded:
         shown = ", ".join(crowded[:5]) + (" and others" if len(crowded) > 5 else "")
-        troubles.append(f"{shown} came near the largest number of parents ({diagnostics['max_parents']}): raise it")
+        troubles.append(f"raise max_parents ({diagnostics['max_parents']}), which these columns came near to: {shown}")
     elif diagnostics["parents_left_out"] > 0.1:
         troubles.append("drawn graphs often had more parents than can be held; raise max_parents")
     if equivalent:
