@@ -288,7 +288,6 @@ def _words(line: Line) -> str:
 LAYOUTS: dict[str, Callable[[Sequence[Line]], list[str]]] = {
     "paper-d10": _simulated("paper-d10"),
     "d50-d100": _simulated("d50-d100"),
-    "crossover": _simulated("crossover"),
     "scale": _scale,
     "crossover": _simulated("crossover"),
     "calibration": _calibration,
