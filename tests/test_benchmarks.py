@@ -51,7 +51,7 @@ def test_the_grid_of_every_suite_is_what_it_should_be() -> None:
     # scale: 2 x 2 families x 2 engines x 2 sets, 2 families x 2 sets at 2,000 nodes, one at 5,000.
     # calibration: (3 noises x 3 engines + 3) x 16 blocks.
     # auto: 8 settings x 10 paper sets, 4 x 10 fresh ones, 6 x 5 in random units, Sachs.
-    # crossover: 6 sizes x (5 linear + 5 nonlinear) x 2 sets, 3 sizes x 2 engines x 2 sets.
+    # crossover: 3 sizes x (5 linear + 5 nonlinear) x 2 sets, 2 sizes x 2 engines x 2 sets.
     # sachs: 3 scales x (11 fits + auto + 2 models x 3 restarts of the authors' program).
     assert counts == {
         "paper-d10": 280,
@@ -60,7 +60,7 @@ def test_the_grid_of_every_suite_is_what_it_should_be() -> None:
         "calibration": 192,
         "auto": 151,
         "sachs": 54,
-        "crossover": 132,
+        "crossover": 68,
     }
     paper = Counter((case.mechanism, case.columns, case.engine, case.model, case.noise) for case in cases["paper-d10"])
     assert paper["linear", "raw", "exact", "linear", "equal"] == 20

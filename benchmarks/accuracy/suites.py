@@ -207,11 +207,11 @@ def crossover() -> list[Group]:
     small = [
         (mechanism, nodes, model, engine)
         for mechanism, model, engines in models
-        for nodes in (10, 12, 14, 16, 18, 20)
+        for nodes in (12, 16, 20)
         for engine in engines
     ]
     large: list[tuple[Mechanism, int, tuple[str, str], str]] = [
-        ("gp", nodes, ADDITIVE, engine) for nodes in (50, 100, 200) for engine in ENGINES[1:]
+        ("gp", nodes, ADDITIVE, engine) for nodes in (100, 200) for engine in ENGINES[1:]
     ]
     return [
         _fresh(2, "crossover", "er", mechanism, nodes, nodes, "raw", engine, model)
