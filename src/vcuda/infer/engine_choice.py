@@ -39,5 +39,5 @@ def choose_engine(score: LocalScore | SharedNoise, *, seconds: float | None = No
             f"Engine variational: {score.nodes:,} columns with nonlinear functions are too many to sample.",
         )
     return EngineChoice(
-        Orders(), f"Engine orders: {score.nodes:,} columns are too many to count every graph in {patience:.0f} seconds."
+        Orders(), f"Engine orders: {score.nodes:,} columns are too many to count every graph in {patience:.2g} seconds."
     )

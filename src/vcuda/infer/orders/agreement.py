@@ -92,6 +92,11 @@ def _effective_draws(by_block: np.ndarray, edges: np.ndarray) -> tuple[float, fl
 
 def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     """Turn the diagnostics into a code and a sentence."""
+    if stopped is not None:
+        # What else is wrong has the same remedy: more time.
+        told = "before the sampling began" if numbers["sweeps"] < WARN_SWEEPS else "before it was done"
+        differ = f"halves of the replicas differ by {numbers['disagreement'] or 0.0:.2f} on an edge"
+        return Status("interrupted", as_sentence([f"stopped by {stopped} {told}", differ]))
     troubles = []
     if numbers["replicas_kept"] <= numbers["replicas"] // 2:
         gap = max(numbers["replica_log_scores"]) - min(numbers["replica_log_scores"])
@@ -129,9 +134,6 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     above = numbers["second_opinion_above"]
     if above is not None and above > FAR_BELOW:
         troubles.append(f"a greedy search found a graph {above:.0f} nats better than the sampled ones; run more sweeps")
-    if stopped is not None:
-        early = f"stopped by {stopped} after {numbers['sweeps']} sweeps"
-        return Status("interrupted", as_sentence([early, *troubles]))
     if troubles:
         return Status("warning", as_sentence(troubles))
     agree = f"{numbers['replicas_kept']} replicas agree within {disagreement or 0.0:.3f} on every edge"

@@ -1,0 +1,40 @@
+"""BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor."""
+
+from vcuda.baselines.base import Baseline, BaselineResult, BaselineSpec, as_outcome
+from vcuda.baselines.floors import (
+    BaseRate,
+    EmptyGraph,
+    R2Sort,
+    RandomSort,
+    VarianceSort,
+    run_base_rate,
+    run_empty,
+    run_sorted,
+)
+from vcuda.baselines.grandag import GranDag, run_grandag
+from vcuda.baselines.mcsl import Mcsl, run_mcsl
+
+BASELINES: dict[str, tuple[type[BaselineSpec], Baseline]] = {
+    EmptyGraph.name: (EmptyGraph, run_empty),
+    BaseRate.name: (BaseRate, run_base_rate),
+    VarianceSort.name: (VarianceSort, run_sorted),
+    R2Sort.name: (R2Sort, run_sorted),
+    RandomSort.name: (RandomSort, run_sorted),
+    GranDag.name: (GranDag, run_grandag),
+    Mcsl.name: (Mcsl, run_mcsl),
+}
+
+__all__ = [
+    "BASELINES",
+    "BaseRate",
+    "Baseline",
+    "BaselineResult",
+    "BaselineSpec",
+    "EmptyGraph",
+    "GranDag",
+    "Mcsl",
+    "R2Sort",
+    "RandomSort",
+    "VarianceSort",
+    "as_outcome",
+]

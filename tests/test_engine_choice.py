@@ -1,0 +1,52 @@
+"""The engine by the size of the problem: exact where it is quick enough, else orders, else variational."""
+
+import numpy as np
+import pytest
+
+import vcuda
+from vcuda.infer.engine_choice import PATIENCE_SECONDS, choose_engine
+from vcuda.infer.exact import gigabytes_needed, seconds_needed
+from vcuda.models.additive import AdditiveBasis
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.scores import BGe, EqualNoise
+
+
+def prepared(spec, nodes, rows=60):
+    return spec.prepare(np.random.default_rng(0).normal(size=(rows, nodes)))
+
+
+@pytest.mark.parametrize("spec", [BGe(), EqualNoise(), AdditiveBasis(), GaussianProcess()])
+def test_few_columns_are_counted_and_more_are_sampled(spec):
+    assert isinstance(choose_engine(prepared(spec, 8)).engine, vcuda.Exact)
+    assert isinstance(choose_engine(prepared(spec, 30)).engine, vcuda.Orders)
+
+
+def test_exact_is_chosen_only_within_its_time_and_memory():
+    for nodes in range(14, 26):
+        score = prepared(BGe(), nodes)
+        exact = isinstance(choose_engine(score).engine, vcuda.Exact)
+        assert exact == (seconds_needed(score) <= PATIENCE_SECONDS and gigabytes_needed(score) <= 4.0)
+
+
+def test_a_short_time_limit_prefers_an_engine_that_can_stop():
+    score = prepared(BGe(), 18)
+    assert isinstance(choose_engine(score).engine, vcuda.Exact)
+    assert isinstance(choose_engine(score, seconds=0.5).engine, vcuda.Orders)
+
+
+def test_many_nonlinear_columns_go_to_the_variational_engine():
+    choice = choose_engine(prepared(AdditiveBasis(), 200))
+    assert isinstance(choice.engine, vcuda.Variational)
+    assert "200 columns" in choice.sentence
+
+
+@pytest.mark.parametrize("model", ["linear", "additive", "gp"])
+def test_units_change_no_edge_probability(model):
+    """Exact engine and unequal noise: what is left is rounding, and the features of a process, chosen by size."""
+    table = vcuda.simulate("er", nodes=5, edges=5, rows=200, test_rows=1, mechanism="gp", seed=2).train
+    units = 10.0 ** np.random.default_rng(1).uniform(-3, 3, 5)
+    one, two = (
+        vcuda.fit(values, model=model, engine="exact").edge_probabilities.to_numpy()
+        for values in (table.values, table.values * units + 7 * units)
+    )
+    np.testing.assert_allclose(one, two, atol=1e-3)
