@@ -109,6 +109,23 @@ def test_a_deadline_leaves_models_out_and_says_so():
     assert "Not compared within the time limit" in choice.sentences[-1]
 
 
+def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(model_choice.time, "monotonic", lambda: float(next(ticks)))
+    # Scoring six nodes takes some ten looks at the clock a model: the second or third one is out of time.
+    choice = choose_model(linear(), edge_probability=0.3, deadline=20.0)
+    assert 1 <= len(choice.log_evidence) < 4
+    assert "Not compared within the time limit" in choice.sentences[-1]
+
+
+def test_many_rows_are_too_many_for_a_gaussian_process():
+    data = curved()
+    many = as_dataset(np.tile(data.values, (5, 1)) + 1e-3 * np.random.default_rng(0).normal(size=(2500, NODES)))
+    choice = choose_model(many, edge_probability=0.3)
+    assert choice.candidate.model == "additive"
+    assert "not considered above 2,000 rows" in choice.sentences[-1]
+
+
 def test_what_is_asked_for_is_not_compared():
     assert choose_model(curved(), edge_probability=0.3, models=("linear",)).candidate.model == "linear"
     assert choose_model(standardised(linear()), edge_probability=0.3, noise="equal").candidate.noise == "equal"

@@ -5,6 +5,14 @@ independent orders and graphs; ``limits``, memory and time told beforehand.
 """
 
 from vcuda.infer.exact.engine import Exact, ExactResult, exact_posterior
-from vcuda.infer.exact.limits import gigabytes_needed, memory_needed, seconds_needed
+from vcuda.infer.exact.limits import TimeLimitError, gigabytes_needed, memory_needed, seconds_needed
 
-__all__ = ["Exact", "ExactResult", "exact_posterior", "gigabytes_needed", "memory_needed", "seconds_needed"]
+__all__ = [
+    "Exact",
+    "ExactResult",
+    "TimeLimitError",
+    "exact_posterior",
+    "gigabytes_needed",
+    "memory_needed",
+    "seconds_needed",
+]

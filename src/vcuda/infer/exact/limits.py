@@ -54,6 +54,10 @@ def seconds_needed(score: LocalScore | SharedNoise) -> float:
     return lattice + 1e-4 * nodes * sum(comb(nodes - 1, size) for size in range(most + 1))
 
 
+class TimeLimitError(ConfigError):
+    """The deadline came before the exact engine was done, which has no partial answer."""
+
+
 def until(deadline: float | None, progress: ProgressCallback) -> ProgressCallback:
     """Return a callback that also refuses to go on after the deadline."""
     if deadline is None:
@@ -61,7 +65,7 @@ def until(deadline: float | None, progress: ProgressCallback) -> ProgressCallbac
 
     def tell(step: Progress) -> None:
         if time.monotonic() > deadline:
-            raise ConfigError(
+            raise TimeLimitError(
                 f"the time limit came while the exact engine was at '{step.detail}', and it has no partial answer; "
                 "use the orders engine, which returns what it has, or allow more time"
             )
