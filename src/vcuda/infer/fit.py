@@ -301,6 +301,14 @@ def _check(model: Any, engine: Any, noise: Noise | None, preset: Preset, time_li
         if not isinstance(model, str):
             raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
         check_noise(noise)
+    by_gradient = isinstance(engine, StraightThrough) or engine == "straight-through" or preset == "paper"
+    if by_gradient and not isinstance(model, (str, *MODELS.values())):
+        raise ConfigError(f"engine straight-through takes a spec such as Linear() or MLP(), not {type(model).__name__}")
+    if not by_gradient and engine != "auto" and isinstance(model, tuple(MODELS.values())):
+        raise ConfigError(
+            f"{type(model).__name__}() is trained by gradient: use engine straight-through, or model linear, gp or "
+            "additive"
+        )
     if preset == "paper" and not (engine in ("auto", "straight-through") or isinstance(engine, StraightThrough)):
         raise ConfigError("preset paper belongs to engine straight-through; leave the engine out")
     if time_limit is not None and not time_limit > 0:

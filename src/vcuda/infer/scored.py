@@ -46,6 +46,13 @@ class ScoredTable(NamedTuple):
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
         return cls(table, spec.prepare(table.values), units)
 
+    @property
+    def log_jacobian(self) -> float:
+        """What the log density of the table gains by going from its own units to the user's."""
+        logarithm = self.units.logarithm
+        logs = self.data.values[:, logarithm] * self.units.scale[logarithm] + self.units.centre[logarithm]
+        return -self.data.n * float(np.log(self.units.scale).sum()) - float(logs.sum())
+
     def predictive(self, noise_variance: float | None) -> Predictive | None:
         """How new rows in the user's units are predicted."""
         return predictive_for(self.score, self.data, noise_variance=noise_variance, scaling=self.units)
@@ -111,13 +118,15 @@ def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) 
         "It holds as far as the model does.",
     )
     law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
-    return Outcome(law, status, _numbers(found.log_evidence, found.noise_variance), {})
+    numbers = {"log_evidence": found.log_evidence + table.log_jacobian, "noise_variance": found.noise_variance}
+    return Outcome(law, status, numbers, {})
 
 
 def _orders(engine: Orders, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
     found = run_orders(engine, table.score, samples=SAMPLED_GRAPHS, seed=seed, **asked)
     law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
-    numbers = _numbers(found.log_evidence, found.noise_variance) | found.diagnostics
+    evidence = None if found.log_evidence is None else found.log_evidence + table.log_jacobian
+    numbers = {"log_evidence": evidence, "noise_variance": found.noise_variance} | found.diagnostics
     return Outcome(law, found.status, numbers, found.trace)
 
 
@@ -130,8 +139,6 @@ def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict
         weights=found.weights,
         predictive=table.predictive(found.noise_variance),
     )
-    return Outcome(law, found.status, {"noise_variance": found.noise_variance} | found.diagnostics, found.trace)
-
-
-def _numbers(log_evidence: float | None, noise_variance: float | None) -> dict[str, Any]:
-    return {"log_evidence": log_evidence, "noise_variance": noise_variance}
+    numbers = {"noise_variance": found.noise_variance} | found.diagnostics
+    numbers["elbo"] = (found.elbo + table.log_jacobian).tolist()
+    return Outcome(law, found.status, numbers, found.trace)
