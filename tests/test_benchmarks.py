@@ -47,7 +47,7 @@ def test_the_grid_of_every_suite_is_what_it_should_be() -> None:
         assert len({json.dumps(case.what()) for case in several}) == len(several)
     counts = {name: len(several) for name, several in cases.items()}
     # paper-d10: 2 graph families x (6 linear + 8 nonlinear) groups x 10 sets.
-    # d50-d100: 2 sizes x (2 families x 5, and the oracle) x 5 sets, and 2 densities x 2 x 2 x 2 families x 3 sets.
+    # d50-d100: 2 sizes x (2 families x 6, and the oracle) x 5 sets, and 2 densities x 2 x 2 x 2 families x 3 sets.
     # scale: 2 x 2 families x 2 engines x 2 sets, 2 families x 2 sets at 2,000 nodes, one at 5,000.
     # calibration: (3 noises x 3 engines + 3) x 16 blocks.
     # auto: 8 settings x 10 paper sets, 4 x 10 fresh ones, 6 x 5 in random units, Sachs.
@@ -55,7 +55,7 @@ def test_the_grid_of_every_suite_is_what_it_should_be() -> None:
     # sachs: 3 scales x (11 fits + auto + 2 models x 3 restarts of the authors' program).
     assert counts == {
         "paper-d10": 280,
-        "d50-d100": 158,
+        "d50-d100": 178,
         "scale": 21,
         "calibration": 192,
         "auto": 151,

@@ -61,6 +61,7 @@ def d50_d100() -> list[Group]:
         ("linear", "raw", "variational", EQUAL),
         ("linear", "standardised", "orders", BGE),
         ("gp", "raw", "variational", ADDITIVE),
+        ("gp", "raw", "orders", ADDITIVE),
         ("gp", "raw", "orders", GP),
         ("gp", "raw", "oracle", GP),
     ]
