@@ -23,11 +23,15 @@ SMALL = {
     "base-rate": {"samples": 20},
     "grandag": {"hidden": (4,), "iterations": 250},
     "mcsl": {"hidden": (4,), "rounds": 3, "steps": 40},
+    "dds": {"hidden": (4,), "epochs": 6},
+    "dibs": {"particles": 4, "steps": 60, "samples": 16, "constraint_samples": 4},
 }
 # Options with which a method would run for minutes, and never ends by itself before a deadline of a second.
 LONG = {
     "grandag": {"hidden": (4,), "iterations": 10_000_000, "tolerance": 0.0, "clamp": 0.0},
     "mcsl": {"hidden": (4,), "rounds": 10_000, "steps": 100_000},
+    "dds": {"hidden": (4,), "epochs": 10_000_000, "patience": 10_000_000},
+    "dibs": {"particles": 4, "steps": 100_000_000},
 }
 METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "fixed")]
 

@@ -1,6 +1,8 @@
 """BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor."""
 
 from vcuda.baselines.base import Baseline, BaselineResult, BaselineSpec, as_outcome
+from vcuda.baselines.dds import Dds, run_dds
+from vcuda.baselines.dibs import Dibs, run_dibs
 from vcuda.baselines.floors import (
     BaseRate,
     EmptyGraph,
@@ -22,6 +24,8 @@ BASELINES: dict[str, tuple[type[BaselineSpec], Baseline]] = {
     RandomSort.name: (RandomSort, run_sorted),
     GranDag.name: (GranDag, run_grandag),
     Mcsl.name: (Mcsl, run_mcsl),
+    Dds.name: (Dds, run_dds),
+    Dibs.name: (Dibs, run_dibs),
 }
 
 __all__ = [
@@ -30,6 +34,8 @@ __all__ = [
     "Baseline",
     "BaselineResult",
     "BaselineSpec",
+    "Dds",
+    "Dibs",
     "EmptyGraph",
     "GranDag",
     "Mcsl",
