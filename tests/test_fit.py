@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import vcuda
 from vcuda.errors import ConfigError
@@ -164,3 +165,14 @@ def test_a_time_limit_ends_the_fit_with_a_status():
         assert posterior.status.code == "interrupted", name
         assert "time limit" in posterior.status.sentence
         assert posterior.sample(10).all_acyclic()
+
+
+def test_a_fit_uses_one_thread_of_blas(table):
+    """So that the same seed gives the same digits on any number of cores."""
+    seen = set()
+
+    def look(progress):
+        seen.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+    vcuda.fit(table, progress=look)
+    assert seen == {1}

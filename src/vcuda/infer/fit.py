@@ -12,6 +12,7 @@ from platform import python_version
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
@@ -110,10 +111,13 @@ def fit(
     started = time.perf_counter()
     deadline = None if time_limit is None else time.monotonic() + time_limit
     request = _Request(table, dag_prior, marked, standardise, seed, progress, deadline, time_limit)
-    if preset == "paper" or _is_gradient_trained(model, engine):
-        outcome, told = _fit_by_gradient(request, model, noise, engine, preset)
-    else:
-        outcome, told = _fit_scored(request, model, noise, engine)
+    # Thousands of small factorisations: threads of BLAS that wait for each other took three times as long, and changed
+    # last digits with the number of cores.
+    with threadpool_limits(1, user_api="blas"):
+        if preset == "paper" or _is_gradient_trained(model, engine):
+            outcome, told = _fit_by_gradient(request, model, noise, engine, preset)
+        else:
+            outcome, told = _fit_scored(request, model, noise, engine)
     provenance = {
         **told,
         "prior": to_json(dag_prior),
