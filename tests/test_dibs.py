@@ -13,11 +13,11 @@ from scipy.special import gammaln, logsumexp
 
 import vcuda
 from vcuda.baselines import dibs, dibs_likelihoods
-from vcuda.baselines.base import double_precision
 from vcuda.baselines.dibs import Dibs, Particles, Program, cycles, kernel, run_dibs, stein_direction, uniforms
 from vcuda.baselines.dibs_likelihoods import BGeLikelihood, LinearLikelihood, NetworkLikelihood
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
+from vcuda.infer.compilation import double_precision
 from vcuda.models.scores import BGe
 
 

@@ -10,11 +10,11 @@ from scipy.linalg import expm
 
 import vcuda
 from vcuda.baselines.augmented_lagrangian import StationarySchedule, acyclic_part, acyclicity
-from vcuda.baselines.base import double_precision
 from vcuda.baselines.grandag import SLOPE, GranDag, Program, Trained, run_grandag
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
 from vcuda.baselines.selection import preliminary_neighbours, significant_parents
 from vcuda.errors import ConfigError
+from vcuda.infer.compilation import double_precision
 from vcuda.models.mlp import Layers
 from vcuda.posterior.point import ScoredGraphs
 

@@ -10,11 +10,11 @@ from scipy.linalg import expm
 
 import vcuda
 from vcuda.baselines.augmented_lagrangian import SubproblemSchedule, acyclicity
-from vcuda.baselines.base import double_precision
 from vcuda.baselines.mcsl import SLOPE, Mcsl, Program, run_mcsl
 from vcuda.baselines.networks import as_networks
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
+from vcuda.infer.compilation import double_precision
 
 
 class TestLoss:

@@ -69,7 +69,7 @@ def test_estimates_are_close_to_the_exact_evidence_where_both_can_be_had(monkeyp
         gaps = {name: exact[name] - estimated[name] for name in exact}
         process = gaps.pop("nonlinear, Gaussian process")
         # All leave out the 15 absent or present pairs, 15 log(.7) = -5, and the share of orders of one graph, between
-        # -log 6! = -6.6 and 0; on six tables the three gaps lay between -9.4 and -5.6.
+        # -log 6! = -6.6 and 0; on four tables the three gaps lay between -9.4 and -5.6.
         assert np.ptp(list(gaps.values())) < 6
         # The process is asked about another model's graph, so that its estimate is too low, but never too high.
         assert process > min(gaps.values()) - 3

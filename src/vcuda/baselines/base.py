@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -156,14 +156,3 @@ class Course:
         """For the diagnostics: in compiled chunks, and everything else."""
         total = time.perf_counter() - self._begun
         return {"seconds_training": self.pace.seconds, "seconds_compilation": total - self.pace.seconds}
-
-
-def double_precision() -> AbstractContextManager[Any]:
-    """Double precision inside; the name of JAX's switch has changed with its versions."""
-    import jax
-
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # type: ignore[attr-defined, unused-ignore]
-
-    return enable_x64()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.baselines.augmented_lagrangian import acyclic_part
-from vcuda.baselines.base import BaselineResult, Course, check_options, double_precision, ranking
+from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
 from vcuda.baselines.dibs_likelihoods import (
     BGeLikelihood,
     Likelihood,
@@ -23,7 +23,7 @@ from vcuda.baselines.dibs_likelihoods import (
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.posterior.point import Networks
 from vcuda.posterior.posterior import Status

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.baselines.augmented_lagrangian import StationarySchedule, acyclic_part, acyclicity, penalty
-from vcuda.baselines.base import BaselineResult, Course, check_options, double_precision, ranking
+from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
 from vcuda.baselines.selection import preliminary_neighbours, significant_parents
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.models.mlp import Layers
 from vcuda.posterior.posterior import Status

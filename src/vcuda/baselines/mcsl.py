@@ -12,13 +12,13 @@ import numpy as np
 import optax
 
 from vcuda.baselines.augmented_lagrangian import SubproblemSchedule, acyclic_part, acyclicity, penalty
-from vcuda.baselines.base import BaselineResult, Course, check_options, double_precision, ranking
+from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
 from vcuda.baselines.networks import as_networks, fan_in_layers, predict
 from vcuda.baselines.selection import preliminary_neighbours
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.models.mlp import Layers
 from vcuda.posterior.posterior import Status

@@ -1,10 +1,12 @@
-"""Compiled programs, kept between runs: JAX's persistent cache in the user's cache folder."""
+"""How programs are compiled: kept between runs in JAX's persistent cache, and in double precision where asked for."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -43,3 +45,12 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # By default programs that compile in under a second are not kept; several of those are what a small fit waits for.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def double_precision() -> AbstractContextManager[Any]:
+    """Double precision inside; the name of JAX's switch has changed with its versions."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # type: ignore[attr-defined, unused-ignore]
+
+    return enable_x64()

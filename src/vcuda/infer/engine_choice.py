@@ -1,7 +1,7 @@
 """Which engine for which problem: exact where it is quick, else sampling over orders, else variational.
 
-The crossover points were measured with ``python -m benchmarks accuracy --suite crossover``; docs/benchmarks.md has the
-table.
+``seconds_needed`` foresees the exact engine's time from measured runs; ``python -m benchmarks accuracy --suite
+crossover`` sets the engines side by side.
 """
 
 from __future__ import annotations

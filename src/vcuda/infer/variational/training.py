@@ -34,7 +34,7 @@ from scipy.special import ndtri as normal_quantile
 
 from vcuda.errors import ConfigError
 from vcuda.infer.climbing import climb_orders
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
@@ -222,14 +222,8 @@ def run_variational(
 
 
 def _precision(dtype: Any) -> AbstractContextManager[Any]:
-    """Double precision inside, where the arrays are double; the name of JAX's switch has changed with its versions."""
-    if dtype != np.float64:
-        return nullcontext()
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # type: ignore[attr-defined, unused-ignore]
-
-    return enable_x64()
+    """Double precision inside, where the arrays are double."""
+    return double_precision() if dtype == np.float64 else nullcontext()
 
 
 def _first_orders(
