@@ -13,8 +13,18 @@ from scipy.special import gammaln, logsumexp
 
 import vcuda
 from vcuda.baselines import dibs, dibs_likelihoods
-from vcuda.baselines.dibs import Dibs, Particles, Program, cycles, kernel, run_dibs, stein_direction, uniforms
+from vcuda.baselines.dibs import Dibs, run_dibs
 from vcuda.baselines.dibs_likelihoods import BGeLikelihood, LinearLikelihood, NetworkLikelihood
+from vcuda.baselines.dibs_program import (
+    Particles,
+    Program,
+    cycles,
+    graph_prior_slopes,
+    kernel,
+    stein_direction,
+    uniforms,
+    weighted_slope,
+)
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision
@@ -106,11 +116,11 @@ class TestGraphPrior:
             return -3 * np.log(1 + at.sum(axis=0)).sum()
 
         for name, density in (("er", erdos_renyi), ("sf", scale_free)):
-            slope = compiled(partial(dibs.graph_prior_slopes, Dibs(graph_prior=name)), edge[None])[0]
+            slope = compiled(partial(graph_prior_slopes, Dibs(graph_prior=name)), edge[None])[0]
             np.testing.assert_allclose(slope, differences(density, edge), rtol=1e-6)
 
     def test_log_odds_of_the_sizes_of_the_paper(self):
-        odds = {d: float(dibs.graph_prior_slopes(Dibs(), jnp.zeros((1, d, d)))[0, 0, 0]) for d in (5, 10, 50, 100)}
+        odds = {d: float(graph_prior_slopes(Dibs(), jnp.zeros((1, d, d)))[0, 0, 0]) for d in (5, 10, 50, 100)}
         np.testing.assert_allclose([odds[10], odds[50], odds[100]], [-0.22, -2.42, -3.17], atol=0.005)
         assert odds[5] == pytest.approx(np.log(9))  # a probability of one would be infinite
 
@@ -186,7 +196,7 @@ class TestLikelihoodSlope:
 
         whole = differences(lambda p: logsumexp(40 * draws @ p - np.sum(p**2)), at)
         for chunk in (1, 4, 12):
-            found = compiled(lambda at, chunk=chunk: dibs.weighted_slope(function, at, jnp.asarray(draws), chunk), at)
+            found = compiled(lambda at, chunk=chunk: weighted_slope(function, at, jnp.asarray(draws), chunk), at)
             np.testing.assert_allclose(found, whole, rtol=1e-7)
 
 
