@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vcuda
-from vcuda.infer.engine_choice import PATIENCE_SECONDS, choose_engine
+from vcuda.infer.choice.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.infer.exact import gigabytes_needed, seconds_needed
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess

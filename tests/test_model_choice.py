@@ -5,9 +5,10 @@ import pytest
 
 from vcuda.data.dataset import Dataset, as_dataset
 from vcuda.data.simulate import simulate
-from vcuda.infer import model_choice
+from vcuda.infer.choice import evidence, models
+from vcuda.infer.choice.logarithms import choose_logarithms
+from vcuda.infer.choice.models import choose_model
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.model_choice import choose_logarithms, choose_model
 
 NODES = 6
 
@@ -34,7 +35,7 @@ METHODS = {
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
     for name, value in METHODS[method].items():
-        monkeypatch.setattr(model_choice, name, value)
+        monkeypatch.setattr(evidence if name == "SAMPLED_COLUMNS" else models, name, value)
     wanted = {
         ("linear", "equal"): linear(),
         ("linear", "unequal"): standardised(linear()),
@@ -63,7 +64,7 @@ def test_estimates_are_close_to_the_exact_evidence_where_both_can_be_had(monkeyp
     """What the best graph leaves out, how many orders and graphs are about as good, differs little between models."""
     for data in (linear(1), curved(1)):
         exact = choose_model(data, edge_probability=0.3).log_evidence
-        monkeypatch.setattr(model_choice, "EXACT_COLUMNS", 2)
+        monkeypatch.setattr(models, "EXACT_COLUMNS", 2)
         estimated = choose_model(data, edge_probability=0.3).log_evidence
         monkeypatch.undo()
         gaps = {name: exact[name] - estimated[name] for name in exact}
@@ -111,7 +112,7 @@ def test_a_deadline_leaves_models_out_and_says_so():
 
 def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
     ticks = iter(range(10_000))
-    monkeypatch.setattr(model_choice.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(models.time, "monotonic", lambda: float(next(ticks)))
     # Scoring six nodes takes some ten looks at the clock a model: the second or third one is out of time.
     choice = choose_model(linear(), edge_probability=0.3, deadline=20.0)
     assert 1 <= len(choice.log_evidence) < 4

@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
 from vcuda.errors import ConfigError, ConvergenceWarning
-from vcuda.infer.engine_choice import choose_engine
+from vcuda.infer.choice.engines import choose_engine
+from vcuda.infer.choice.models import Choice, choose_model
 from vcuda.infer.exact import Exact
-from vcuda.infer.model_choice import Choice, choose_model
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for

@@ -1,0 +1,182 @@
+"""How well a model explains a table: its evidence, exact or by the best graph, or by some columns given one order."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from vcuda.data.dataset import Dataset
+from vcuda.infer.climbing import climb
+from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.exact import exact_posterior
+from vcuda.infer.orders.candidates import choose_parents
+from vcuda.infer.orders.top_down import top_down_order
+from vcuda.models.additive import AdditiveBasis
+from vcuda.models.base import Noise
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
+from vcuda.posterior.laws import Scaling
+
+# Columns whose local scores stand for all, where one order is used; the same for every model, since columns differ from
+# each other by far more than models do.
+SAMPLED_COLUMNS = 60
+# Possible causes of such a column that nonlinear models are asked about.
+POOLED = 30
+CLIMBS = 3
+MOST_PARENTS = 10
+
+Method = Literal["exact", "best graph", "one order"]
+
+
+class Candidate(NamedTuple):
+    """A model that may be chosen, by the names that people give."""
+
+    model: str
+    noise: Noise
+    spec: EqualNoise | ScoreSpec
+
+    @property
+    def words(self) -> str:
+        return {"linear": f"linear, {self.noise} noise", "additive": "nonlinear, additive"}.get(
+            self.model, "nonlinear, Gaussian process"
+        )
+
+
+CANDIDATES = (
+    Candidate("linear", "equal", EqualNoise()),
+    Candidate("linear", "unequal", BGe()),
+    Candidate("additive", "unequal", AdditiveBasis()),
+    Candidate("gp", "unequal", GaussianProcess()),
+)
+
+
+class Evidence:
+    """The evidence of models of tables with the same columns, by one method, in the units of the table."""
+
+    def __init__(self, method: Method, prior: EdgePrior, rng: np.random.Generator, deadline: float | None) -> None:
+        self.method, self.prior, self.rng, self.deadline = method, prior, rng, deadline
+        nodes = len(prior.required)
+        self.columns = rng.permutation(nodes)[:SAMPLED_COLUMNS] if method == "one order" else np.arange(nodes)
+        self.orders: dict[str, np.ndarray] = {}
+        self.graphs: list[np.ndarray] = []
+
+    def log_jacobian(self, data: Dataset, units: Scaling) -> float:
+        """What the density of the table gains by going from its own units to the user's."""
+        each = -data.n * np.log(units.scale)
+        each[units.logarithm] -= np.log(data.values[:, units.logarithm]).sum(axis=0)
+        return float(each[self.columns].mean() * data.d)
+
+    def measure(
+        self, candidate: Candidate, table: Dataset, *, may_stop: bool
+    ) -> tuple[float, LocalScore | SharedNoise | None]:
+        """The evidence in the units of the table, and the score if it was prepared for all columns."""
+        if self.method == "one order":
+            return self._by_one_order(candidate, table) * table.d / self.columns.size, None
+        score = candidate.spec.prepare(table.values)
+        if self.method == "best graph":
+            return self._by_best_graph(candidate, score, table), score
+        deadline = self.deadline if may_stop else None
+        found = exact_posterior(score, log_odds=self.prior.log_odds, samples=1, rng=self.rng, deadline=deadline)
+        return found.log_evidence, score
+
+    def _by_best_graph(self, candidate: Candidate, score: LocalScore | SharedNoise, table: Dataset) -> float:
+        order = self._order(table)
+        if isinstance(score, SharedNoise):
+            graph = _graph_of_order(score.at(1.0), self.prior, order)
+            variance, _ = _best_variance(score, graph)
+            graph = _graph_of_order(score.at(variance), self.prior, order)
+            return _best_variance(score, graph)[1] + self._log_odds(graph) + score.log_jacobian
+        graphs = list(self.graphs)
+        if candidate.model != "gp":
+            graphs.append(_graph_of_order(score, self.prior, order))
+            climbs = CLIMBS if candidate.model == "linear" else 1
+            graphs += [climb(score, self.prior, self.rng, max_parents=MOST_PARENTS)[1] for _ in range(climbs)]
+        totals = [_total(score, graph) + self._log_odds(graph) for graph in graphs]
+        best = int(np.argmax(totals))
+        # A Gaussian process is asked about the graphs of the additive model: a search of its own would take minutes.
+        if candidate.model == "additive":
+            self.graphs = [graphs[best]]
+        return totals[best] + score.log_jacobian
+
+    def _by_one_order(self, candidate: Candidate, table: Dataset) -> float:
+        rank = np.argsort(self._order(table))
+        if candidate.model != "linear":
+            return sum(self._nonlinear(candidate, table, int(node), rank) for node in self.columns)
+        score = candidate.spec.prepare(table.values)
+        if isinstance(score, SharedNoise):
+            parents = {int(node): self._parents(score.at(1.0), int(node), rank) for node in self.columns}
+            known: LocalScore = score.at(_best_variance(score, parents)[0])
+            total = self.columns.size * score.log_jacobian / score.nodes
+        else:
+            known, total = score, -table.n * float(np.log(table.scale[self.columns]).sum())
+        for node in self.columns.tolist():
+            chosen = self._parents(known, node, rank)
+            total += known.score(node, chosen.tolist()) + float(self.prior.log_odds[chosen, node].sum())
+        return total
+
+    def _nonlinear(self, candidate: Candidate, table: Dataset, node: int, rank: np.ndarray) -> float:
+        """The score of one column with the causes that additive functions choose from the most promising ones."""
+        before = np.flatnonzero(rank < rank[node])
+        target, others = table.values[:, node], table.values[:, before]
+        centred = others - others.mean(axis=0)
+        promise = np.zeros(before.size)
+        for feature in (centred, centred**2):
+            spread = np.maximum(feature.std(axis=0) * target.std(), np.finfo(float).tiny)
+            promise = np.maximum(promise, np.abs((target - target.mean()) @ feature) / (table.n * spread))
+        pool = before[np.argsort(-promise, kind="stable")[:POOLED]]
+        columns = np.append(pool, node)
+        screen = AdditiveBasis().prepare(table.values[:, columns])
+        prior = EdgePrior(*(part[np.ix_(columns, columns)] for part in self.prior))
+        usable = np.arange(columns.size) < pool.size
+        chosen = choose_parents(screen, prior, pool.size, usable, tolerance=0.0, most=MOST_PARENTS)[0]
+        small = candidate.spec.prepare(table.values[:, np.append(pool[chosen], node)])
+        assert not isinstance(small, SharedNoise)
+        local = small.score(chosen.size, list(range(chosen.size)))
+        return local + float(prior.log_odds[chosen, -1].sum()) - table.n * float(np.log(table.scale[node]))
+
+    def _parents(self, score: LocalScore, node: int, rank: np.ndarray) -> np.ndarray:
+        return choose_parents(score, self.prior, node, rank < rank[node], tolerance=0.0, most=MOST_PARENTS)[0]
+
+    def _order(self, table: Dataset) -> np.ndarray:
+        """An order that equal noise would have; found once for each table."""
+        key = table.fingerprint
+        if key not in self.orders:
+            shared = EqualNoise().prepare(table.values)
+            assert isinstance(shared, SharedNoise)
+            self.orders[key] = top_down_order(shared.at(1.0), self.prior)
+        return self.orders[key]
+
+    def _log_odds(self, graph: np.ndarray) -> float:
+        return float(self.prior.log_odds[graph].sum())
+
+
+def _graph_of_order(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> np.ndarray:
+    """The graph (d, d) of the best parents among the predecessors of every node, as far as greed goes."""
+    rank = np.argsort(order)
+    graph = np.zeros((score.nodes, score.nodes), dtype=bool)
+    for node in range(score.nodes):
+        chosen, _ = choose_parents(score, prior, node, rank < rank[node], tolerance=0.0, most=MOST_PARENTS)
+        graph[chosen, node] = True
+    return graph
+
+
+def _total(score: LocalScore, graph: np.ndarray) -> float:
+    return sum(score.score(node, np.flatnonzero(graph[:, node]).tolist()) for node in range(len(graph)))
+
+
+def _best_variance(shared: SharedNoise, graph: np.ndarray | dict[int, np.ndarray]) -> tuple[float, float]:
+    """The best shared noise variance given a graph, and the log evidence with it integrated out (Laplace)."""
+    if isinstance(graph, np.ndarray):
+        graph = {node: np.flatnonzero(graph[:, node]) for node in range(len(graph))}
+
+    def height(log_variance: float) -> float:
+        score = shared.at(float(np.exp(log_variance)))
+        local = sum(score.score(node, parents.tolist()) for node, parents in graph.items())
+        return local + shared.log_prior(float(np.exp(log_variance))) + log_variance
+
+    # Some node has no parents, so the noise is about the smallest variance, which is the unit.
+    found = minimize_scalar(lambda u: -height(u), bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-4})
+    width = (0.5 * shared.rows * len(graph)) ** -0.5
+    return float(np.exp(found.x)), -float(found.fun) + float(np.log(width * np.sqrt(2 * np.pi)))
