@@ -226,6 +226,18 @@ class GramScore:
         gained[excluded] = -np.inf
         return gained
 
+    def losses(self, target: int, parents: Sequence[int]) -> np.ndarray:
+        """Return what the score loses (k,) if one of the k parents is dropped."""
+        chosen = checked_candidates(target, np.asarray(parents), self.nodes)
+        inverse = np.linalg.inv(self.gram[np.ix_(chosen, chosen)] + self.ridge * np.eye(chosen.size))
+        weights = inverse @ self.gram[chosen, target]
+        residual = self.gram[target, target] + self.target_ridge - weights @ self.gram[chosen, target]
+        log_det = -np.linalg.slogdet(inverse)[1] - chosen.size * np.log(self.ridge)
+        pivots = 1 / np.diag(inverse)
+        size = np.asarray(chosen.size)
+        here = self.local(np.asarray(residual), np.asarray(log_det), size)
+        return here - self.local(residual + weights**2 * pivots, log_det - np.log(pivots / self.ridge), size - 1)
+
 
 @dataclass(frozen=True, eq=False)
 class EqualNoiseScore(GramScore):

@@ -222,7 +222,7 @@ class Search:
             self.clock.tell(0, "second opinion")
             return self.clock.in_time()
 
-        self.opinion = second_opinion(self.score, self.prior, self.ladders.rng, go_on=go_on)
+        self.opinion = second_opinion(self.score, self.prior, self.ladders.rng, graphs[0], go_on=go_on)
         if self.opinion is None or self.opinion.log_score <= log_score_of(self.score, self.prior, graphs[0]) + BETTER:
             return False
         parts = zip(self.candidates.free, self.candidates.fixed, self.opinion.graph, strict=True)

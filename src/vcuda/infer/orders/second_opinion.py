@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from vcuda.graphs import topological_order
-from vcuda.infer.climbing import climb
+from vcuda.infer.climbing import climb, climb_on
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 
-MOST_CLIMBS = 16
-# A climb makes about one move for each edge that it ends with, and a move looks at all columns: 15 climbs with 60 edges
-# at 50 columns, 5 with 100 edges at 100 columns. About 4 seconds.
-MOST_WORK = 50_000
+MOST_CLIMBS = 8
+# A move looks at all columns, and a climb makes about one for each edge that it ends with.
+MOST_WORK = 200_000
+CLIMBING_SHARE = 0.2
 MOST_NODES = 200
 MOST_PARENTS = 32
 
@@ -41,24 +41,40 @@ def log_score_of(score: LocalScore, prior: EdgePrior, graph: Sequence[np.ndarray
 
 
 def second_opinion(
-    score: LocalScore, prior: EdgePrior, rng: np.random.Generator, *, go_on: Callable[[], bool]
+    score: LocalScore,
+    prior: EdgePrior,
+    rng: np.random.Generator,
+    sampled: Sequence[np.ndarray],
+    *,
+    go_on: Callable[[], bool],
 ) -> Opinion | None:
-    """Climb a few times from the empty graph; None where that takes too long, where edges are required, and for equal
-    noise, where the constructed order is far better than any climb.
+    """Climb a few times from the empty graph, then on and on from the better of the best climb and the best sampled
+    graph; None where that takes too long.
     """
-    if not isinstance(score, GramScore) or isinstance(score, EqualNoiseScore):
-        return None
-    if score.nodes > MOST_NODES or prior.required.any():
+    if not isinstance(score, GramScore) or score.nodes > MOST_NODES:
         return None
     most = MOST_PARENTS if score.max_parents is None else min(MOST_PARENTS, score.max_parents)
-    best: Opinion | None = None
+    best, log_score = np.zeros((score.nodes, score.nodes), dtype=bool), log_score_of(score, prior, sampled)
+    for node, parents in enumerate(sampled):
+        best[parents, node] = True
     work = 0
-    for _ in range(MOST_CLIMBS):
-        if work > MOST_WORK or not go_on():
+    # With equal noise the constructed order is far better than any climb.
+    for _ in range(0 if isinstance(score, EqualNoiseScore) else MOST_CLIMBS):
+        if work > CLIMBING_SHARE * MOST_WORK or not go_on():
             break
-        log_score, dense = climb(score, prior, rng, max_parents=most)
-        work += score.nodes * int(dense.sum())
-        if best is None or log_score > best.log_score:
-            graph = [np.flatnonzero(dense[:, node]) for node in range(score.nodes)]
-            best = Opinion(log_score, graph, np.asarray(topological_order(dense), dtype=np.int64))
-    return best
+        reached, graph = climb(score, prior, rng, max_parents=most)
+        work += score.nodes * int(graph.sum())
+        if reached > log_score:
+            best, log_score = graph, reached
+    log_score, best = climb_on(
+        score,
+        prior,
+        rng,
+        best,
+        max_parents=max(most, int(best.sum(axis=0).max())),
+        patience=score.nodes,
+        most_moves=(MOST_WORK - work) // score.nodes,
+        go_on=go_on,
+    )
+    graph_of = [np.flatnonzero(best[:, node]) for node in range(score.nodes)]
+    return Opinion(log_score, graph_of, np.asarray(topological_order(best), dtype=np.int64))
