@@ -106,6 +106,15 @@ def test_shared_units_do_not_matter():
     np.testing.assert_allclose(two.elbo, one.elbo - 200 * 6 * np.log(8.0), atol=1e-4)
 
 
+def test_units_of_single_columns_do_not_matter_to_bge():
+    values = six_columns(200, 0)
+    factors = np.array([1e-3, 0.7, 3.1, 55.0, 1e4, 1.0])
+    one, two = (
+        run_variational(SHORT, BGe(), table, edge_probability=0.2, seed=0) for table in (values, factors * values)
+    )
+    np.testing.assert_allclose(one.edge_probabilities, two.edge_probabilities, atol=1e-9)
+
+
 def test_deadline_returns_what_there_is():
     found = run_variational(
         SHORT, EqualNoise(), six_columns(200, 0), edge_probability=0.2, seed=0, deadline=time.monotonic() - 1

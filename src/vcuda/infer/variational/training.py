@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -179,6 +179,9 @@ def run_variational(
     prepared: Any = score if values is None else score.prepare(values)  # type: ignore[union-attr]
     if not hasattr(prepared, "nodes"):
         raise ConfigError("values, the table (n, d), must come with a score that is not prepared")
+    if isinstance(prepared, BGeScore):
+        # Units of the columns change the last digits, and these the way of a greedy search; rounded, they do not.
+        prepared = replace(prepared, gram=np.round(prepared.gram, 7))
     nodes, table = prepared.nodes, regressions(prepared)
     prior = edge_prior(nodes, edge_probability, allowed=allowed)
     rng = np.random.default_rng(seed)
