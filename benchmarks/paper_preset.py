@@ -26,7 +26,7 @@ from benchmarks.records import Records, markdown
 from vcuda import metrics
 from vcuda.data.simulate import GraphFamily, Mechanism, Simulation, paper_dataset
 from vcuda.errors import ConvergenceWarning
-from vcuda.infer.fit import Preset
+from vcuda.fitting.fit import Preset
 
 # Mean and standard deviation over all ten stored runs of the authors' program: AUC, AP of the full matrix.
 PUBLISHED: dict[tuple[GraphFamily, Mechanism], tuple[tuple[float, float], tuple[float, float]]] = {

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vcuda.infer.fit import versions
+from vcuda.fitting.fit import versions
 
 RESULTS = Path(__file__).parent / "results"
+
+Line = dict[str, Any]
 
 
 @cache
@@ -37,24 +40,29 @@ class Records:
     def __init__(self, name: str, *, fresh: bool = False, keep: bool = True, folder: Path | None = None) -> None:
         self.path = (folder or RESULTS) / f"{name}.jsonl"
         self.keep = keep
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[Line] = []
+        self._found: dict[tuple[str, ...], dict[str, Line]] = {}
         if self.path.exists() and keep:
             if fresh:
                 self.path.unlink()
             else:
                 self.lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
-    def find(self, what: dict[str, Any]) -> dict[str, Any] | None:
+    def find(self, what: dict[str, Any]) -> Line | None:
         """The stored line of a run, or None."""
-        for line in self.lines:
-            if all(key in line and line[key] == value for key, value in what.items()):
-                return line
-        return None
+        keys = tuple(sorted(what))
+        if keys not in self._found:
+            complete = (line for line in self.lines if all(key in line for key in keys))
+            self._found[keys] = {}
+            for line in complete:
+                self._found[keys].setdefault(_identity(line, keys), line)
+        return self._found[keys].get(_identity(what, keys))
 
-    def add(self, what: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    def add(self, what: dict[str, Any], found: dict[str, Any]) -> Line:
         """Write the line of a run that was measured now."""
         line = what | found | environment()
         self.lines.append(line)
+        self._found.clear()
         if self.keep:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "a", encoding="utf-8") as file:
@@ -67,15 +75,28 @@ class Records:
         if not dropped:
             return
         self.lines = [line for line in self.lines if id(line) not in dropped]
+        self._found.clear()
         if self.keep:
             # Written beside and then moved: an interrupt in between loses nothing.
             beside = self.path.with_suffix(".tmp")
             beside.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
             os.replace(beside, self.path)
 
-    def run(self, what: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def run(self, what: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> Line:
         """The line of a run: stored, or measured now and stored."""
         return self.find(what) or self.add(what, measure())
+
+
+def _identity(line: Line, keys: Sequence[str]) -> str:
+    return json.dumps([line[key] for key in keys], sort_keys=True)
+
+
+def grouped(lines: Iterable[Line], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Line]]:
+    """Lines that agree in all of these keys together, in the order in which groups first come."""
+    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        groups[tuple(line[key] for key in keys)].append(line)
+    return groups
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

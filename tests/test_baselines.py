@@ -25,6 +25,7 @@ SMALL = {
     "mcsl": {"hidden": (4,), "rounds": 3, "steps": 40},
     "dds": {"hidden": (4,), "epochs": 6},
     "dibs": {"particles": 4, "steps": 60, "samples": 16, "constraint_samples": 4},
+    "bayesdag": {"chains": 3, "samples": 7, "epochs": 2, "thin": 2},
 }
 # Options with which a method would run for minutes, and never ends by itself before a deadline of a second.
 LONG = {
@@ -32,6 +33,7 @@ LONG = {
     "mcsl": {"hidden": (4,), "rounds": 10_000, "steps": 100_000},
     "dds": {"hidden": (4,), "epochs": 10_000_000, "patience": 10_000_000},
     "dibs": {"particles": 4, "steps": 100_000_000},
+    "bayesdag": {"chains": 3, "samples": 7, "epochs": 10_000_000},
 }
 METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "fixed")]
 

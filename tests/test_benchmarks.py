@@ -1,4 +1,4 @@
-"""The accuracy suites: their grids, a measured line, the draws from the prior, resumption, and honest tables."""
+"""The benchmarks: their grids, measured lines, the draws from the prior, resumption, and honest tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import main
+from benchmarks.accuracy import MEASURING, main
 from benchmarks.accuracy.calibration import draw, measure_block, score_of
-from benchmarks.accuracy.cases import Case, in_random_units, problem
-from benchmarks.accuracy.lines import difference_to_exact
+from benchmarks.accuracy.cases import Case, in_random_units
+from benchmarks.accuracy.lines import difference_to_exact, told_difference
 from benchmarks.accuracy.measuring import measure
 from benchmarks.accuracy.oracle import known_order_posterior
-from benchmarks.accuracy.processes import Runner
-from benchmarks.accuracy.suites import SUITES, selected
+from benchmarks.accuracy.suites import SUITES
 from benchmarks.accuracy.tables import tables
+from benchmarks.measures import Compiling
+from benchmarks.paper import main as paper_main
+from benchmarks.paper.measuring import Watch, measure_fit
+from benchmarks.paper.plan import load
+from benchmarks.paper.runs import Draw, Fit
+from benchmarks.problems import problem
+from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
+from vcuda.errors import ConfigError
+from vcuda.infer.progress import Progress
 
 FIELDS = {
     *("ap", "auc", "skeleton_ap", "ap_full", "auc_full", "brier", "calibration_error", "expected_edges"),
@@ -153,7 +163,14 @@ def test_runs_are_resumed_and_failures_are_told(tmp_path: Path, monkeypatch: pyt
 
     def run(deadline: float = math.inf) -> tuple[Records, bool]:
         records = Records("accuracy-paper-d10", folder=tmp_path)
-        runner = Runner(records, jobs=1, deadline=deadline, report=lambda case, line: seen.append(case.index))
+        runner = Runner[Case](
+            MEASURING,
+            records,
+            jobs=1,
+            deadline=deadline,
+            report=lambda case, line: seen.append(case.index),
+            extend=told_difference,
+        )
         return records, runner.run([[TINY, failing]])
 
     assert run(deadline=0.0)[1] is False
@@ -191,3 +208,206 @@ def test_tables_of_nothing_and_the_list_of_runs(tmp_path: Path, capsys: pytest.C
         assert "0 of " in capsys.readouterr().out
     assert main(["--suite", "scale", "--list", "--only", "d=5000"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
+
+
+GRID = """
+[methods.empty]
+title = "empty graph"
+engine = "empty"
+preset = "reference"
+
+[methods.dibs]
+title = "DiBS"
+engine = "dibs"
+preset = "reference"
+[[methods.dibs.where]]
+graph = "sf"
+options = { graph_prior = "sf" }
+[[methods.dibs.where]]
+graph = "sf"
+columns = "standardised"
+options = { particles = 7 }
+
+[methods.variance-sort]
+title = "sorted by variance"
+engine = "variance-sort"
+preset = "reference"
+
+[[runs]]
+experiment = "small"
+nodes = [5]
+edges_per_node = [1]
+mechanism = ["linear"]
+graph = ["er", "sf"]
+columns = ["raw"]
+sets = 2
+methods = ["empty", "variance-sort"]
+
+[[sampling]]
+experiment = "time"
+nodes = [20]
+distributions = ["any", "topk"]
+
+[quick]
+limit_minutes = 0.5
+end_minutes = 2
+[[quick.runs]]
+experiment = "Sachs"
+source = "sachs"
+columns = ["standardised"]
+sets = 1
+methods = ["dibs"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "grid.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_grid_that_is_shipped_can_be_run_and_has_what_the_paper_has() -> None:
+    plan, small = load(), load(quick=True)
+    fits = [run for group in plan.groups for run in group if isinstance(run, Fit)]
+    assert len({json.dumps(run.what(), sort_keys=True) for run in fits}) == len(fits)
+    for group in plan.groups:
+        assert len({(run.what() | {"index": None}).__repr__() for run in group}) == 1
+    sets = Counter((run.nodes, run.mechanism, run.graph, run.columns, run.method) for run in fits if run.edges)
+    for mechanism, graph in product(("linear", "gp"), ("er", "sf")):
+        for method in ("vcuda-paper", "auto", "dibs-reference", "bayesdag-reference", "grandag-reference"):
+            assert sets[10, mechanism, graph, "raw", method] >= 10
+            assert sets[10, mechanism, graph, "standardised", method] >= 3
+    assert sum(run.source == "sachs" and run.method == "vcuda-paper" for run in fits) == 10
+    assert {run.options["order_temperature"] for run in fits if run.method.startswith("vcuda-t")} == {
+        0.1,
+        0.3,
+        0.5,
+        1.0,
+    }
+    assert {run.nodes for group in plan.groups for run in group if isinstance(run, Draw)} == {500, 1000, 3000, 5000}
+    assert small.end_minutes is not None
+    # The last run begins before the end and is ended from outside half a limit after its own.
+    assert small.end_minutes + 1.5 * small.limit_minutes <= 10
+    assert {run.nodes for group in small.groups for run in group if isinstance(run, Fit)} <= {10, 11}
+
+
+def test_methods_mean_what_their_conditions_say(tmp_path: Path) -> None:
+    text = GRID.replace('["empty", "variance-sort"]', '["dibs"]').replace('["raw"]', '["raw", "standardised"]')
+    runs = {run.words(): run for group in load(written(tmp_path, text)).groups for run in group if isinstance(run, Fit)}
+    assert runs["paper er linear d=5 e=5 raw dibs index=0"].options == {}
+    assert runs["paper sf linear d=5 e=5 raw dibs index=1"].options == {"graph_prior": "sf"}
+    assert runs["paper sf linear d=5 e=5 standardised dibs index=0"].options == {"graph_prior": "sf", "particles": 7}
+    assert len(runs) == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('"empty", "variance-sort"', '"emty"', "methods in runs 1 names 'emty'; did you mean 'empty'?"),
+        ('engine = "dibs"', 'engine = "dibbs"', "engine in method 'dibs' names 'dibbs'; did you mean 'dibs'?"),
+        ("edges_per_node = [1]", "edges_pr_node = [1]", "runs 1 has a key 'edges_pr_node'; did you mean"),
+        ("sets = 2", "sets = 0", "sets in runs 1 must be whole numbers of at least 1, not 0"),
+        ("sets = 2\n", "", "runs 1 of the grid needs sets"),
+        ('mechanism = ["linear"]', 'mechanism = ["linaer"]', "did you mean 'linear'?"),
+        ("particles = 7", "partikles = 7", "engine dibs does not take the options"),
+        ('preset = "reference"', 'preset = "paper"', "preset of engine empty must be one of reference, fixed"),
+        ('"any", "topk"', '"top"', "did you mean 'topk'?"),
+        ("limit_minutes = 0.5", "limit_minutes = -1", "limit_minutes of grid.toml must be a positive number"),
+        ("[methods.empty]", "[methods.empty", "grid.toml is no TOML file"),
+    ],
+)
+def test_mistakes_in_the_grid_are_told_in_a_sentence(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert old in GRID
+    text = GRID.replace('"empty", "variance-sort"', '"empty", "dibs"') if "preset" not in old else GRID
+    text = text.replace('columns = ["raw"]', 'columns = ["standardised"]')
+    old = old.replace("variance-sort", "dibs")
+    with pytest.raises(ConfigError) as raised:
+        load(written(tmp_path, text.replace(old, new)), quick="limit" in old)
+    assert sentence in str(raised.value)
+
+
+def test_a_fit_of_the_grid_has_all_measures_and_a_method_without_functions_no_error() -> None:
+    case = Fit("paper", "er", "linear", 5, 5, 1000, "standardised", "exact", "exact", "default", {"model": "linear"})
+    line = measure_fit(case)
+    assert set(line) >= {"auc", "ap", "auc_full", "ap_full", "expected_shd", "brier", "mse", "nll", "variance"}
+    assert set(line) >= {"seconds", "seconds_compilation", "peak_mb", "status", "scores", "precision_at_recall"}
+    # Columns of variance one whose fresh rows are predicted from the same functions: better than their mean.
+    assert 0 < line["mse"] < 0.95 * line["variance"]
+    assert sum(line["bin_pairs"]) == 20
+    assert sum(line["bin_true"]) == line["true_edges"]
+    assert line["precision_at_recall"][0] >= line["precision_at_recall"][-1]
+    assert json.loads(json.dumps(line)) == line
+    bare = measure_fit(replace(case, method="variance-sort", engine="variance-sort", preset="reference", options={}))
+    assert "mse" not in bare
+    assert bare["expected_shd"] >= 0
+
+
+def test_compilation_is_counted_once_and_only_while_watched() -> None:
+    watch = Compiling()
+    watch._spans = [(0.0, 2.0), (1.0, 1.5), (3.0, 4.0), (3.5, 5.0)]  # one inside another, two that overlap
+    assert watch.seconds == pytest.approx(4.0)
+    jax.jit(lambda x: x * 2.5)(jax.numpy.ones(3))
+    assert watch.seconds == pytest.approx(4.0)
+    with watch.watched():
+        jax.jit(lambda x: x * 3.5)(jax.numpy.ones(3))
+    assert 0 < watch.seconds < 30
+
+
+def test_runs_over_their_limit_are_ended_and_hopeless_ones_given_up() -> None:
+    def told(engine: str, done: list[float]) -> Watch:
+        """Told of so many of 1,000 steps, once a second, with a limit of ten seconds."""
+        seconds = iter(range(100))
+        watch = Watch(engine, 10.0, clock=lambda: float(next(seconds)))
+        try:
+            for steps in done:
+                watch(Progress(steps, 1000, ""))
+        except KeyboardInterrupt:
+            assert watch.over
+        return watch
+
+    # A step a second, of which a thousand are needed.
+    assert told("dibs", [1, 2, 3]).foreseen == pytest.approx(1000, rel=0.01)
+    # Slow at first and quick afterwards, before a quarter of the limit has passed: no reason to give up.
+    assert not told("dibs", [1, 100, 300]).over
+    assert not told("grandag", [1, 2, 3]).over  # it may end before all its steps are taken
+    late = told("grandag", [*range(11)])
+    assert late.over
+    assert late.foreseen is None
+
+
+@pytest.mark.slow
+def test_the_grid_is_resumed_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = written(tmp_path, GRID)
+    common = ["--grid", str(grid), "--results", str(tmp_path)]
+    assert paper_main([*common, "--only", "er linear d=5 e=5 raw empty"]) == 0
+    first = (tmp_path / "paper.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in first.splitlines()]
+    assert [line["index"] for line in lines] == [0, 1]
+    assert all(set(line) >= {"commit", "versions", "first", "jobs", "seconds", "status"} for line in lines)
+    capsys.readouterr()
+    assert paper_main([*common, "--only", "er linear", "--limit-minutes", "0"]) == 0
+    assert "4 runs, 2 of them stored (ok 2)" in capsys.readouterr().err
+    assert paper_main([*common, "--only", "er linear"]) == 0
+    second = (tmp_path / "paper.jsonl").read_text(encoding="utf-8")
+    assert second.startswith(first)
+    assert len(second.splitlines()) == 4
+    assert paper_main([*common, "--list"]) == 0
+    assert capsys.readouterr().out.count("\n") == 10
+    assert paper_main(["--grid", str(written(tmp_path, GRID.replace('"empty", ', '"emty", ')))]) == 2
+    assert "did you mean 'empty'?" in capsys.readouterr().err
+
+
+def test_a_run_that_does_not_answer_is_ended_and_told(tmp_path: Path) -> None:
+    records = Records("paper", folder=tmp_path)
+    case = Fit("paper", "er", "linear", 5, 5, 1000, "raw", "empty", "empty", "reference")
+    runner = Runner[Fit](
+        "benchmarks.paper.measuring",
+        records,
+        sent={"processor_limit": 1.0, "clock_limit": 1.0},
+        jobs=1,
+        deadline=math.inf,
+        report=lambda case, line: None,
+        patience=0.05,  # a process needs longer to start
+    )
+    assert runner.run([[case]])
+    assert "ended from outside" in records.lines[0]["error"]

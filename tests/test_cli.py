@@ -20,7 +20,7 @@ from bad_tables import BAD_TABLES
 from rich.console import Console
 
 import vcuda
-import vcuda.infer.fit
+import vcuda.fitting.fit
 from vcuda.cli import fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz"}
@@ -86,7 +86,7 @@ def asked(monkeypatch):
         seen.update(options)
         raise vcuda.ConfigError("enough")
 
-    monkeypatch.setattr(vcuda.infer.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
     return seen
 
 
@@ -104,7 +104,7 @@ def test_version_and_help(run):
 
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
-    from vcuda.infer.fit import ENGINE_NAMES, MODEL_NAMES, Preset
+    from vcuda.fitting.fit import ENGINE_NAMES, MODEL_NAMES, Preset
     from vcuda.models.base import Noise
 
     assert get_args(fitting.Model) == MODEL_NAMES
@@ -275,7 +275,7 @@ def test_json_and_quiet(run, simulated, tmp_path):
 @pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1), ("interrupted", 130)])
 def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tmp_path, monkeypatch):
     posterior = replace(vcuda.Posterior.load(fitted), status=vcuda.Status(status, "Do not trust it."))
-    monkeypatch.setattr(vcuda.infer.fit, "fit", lambda data, **options: posterior)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
     answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet")
     assert answer == (code, "", "vcuda: Do not trust it.\n")
     assert vcuda.Posterior.load(tmp_path / "run").status.code == status
@@ -304,7 +304,7 @@ def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
     def fit(data, **options):
         raise RuntimeError("the cat is on the keyboard")
 
-    monkeypatch.setattr(vcuda.infer.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
     arguments = ("fit", "sachs", "-o", str(tmp_path / "run"))
     answer = run(*arguments)
     assert answer.code == 1

@@ -8,9 +8,11 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import vcuda
+from vcuda.baselines import BASELINES, GranDag, Mcsl, VarianceSort
 from vcuda.errors import ConfigError
-from vcuda.infer import fit as module
+from vcuda.fitting import routes as module
 from vcuda.models.scores import BGe
+from vcuda.specs import to_json
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +178,53 @@ def test_a_fit_uses_one_thread_of_blas(table):
 
     vcuda.fit(table, progress=look)
     assert seen == {1}
+
+
+class TestOtherMethods:
+    """Baselines through the same door."""
+
+    @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
+    def test_every_one_is_an_engine_by_name(self, table):
+        for name in BASELINES:
+            posterior = vcuda.fit(table, engine=name, time_limit=0.5, seed=1)
+            assert posterior.provenance["engine"]["name"] == name
+            assert posterior.provenance["prior"] is None
+            assert posterior.law.scores.shape == (4, 4)
+
+    @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
+    def test_presets_are_those_of_the_method(self, table):
+        default, paper = (
+            vcuda.fit(table, engine="grandag", model="linear", preset=preset, time_limit=0.1)
+            for preset in ("default", "paper")
+        )
+        assert default.provenance["engine"] == {"name": "grandag", **to_json(GranDag.fixed(hidden=()))}
+        assert paper.provenance["engine"] == {"name": "grandag", **to_json(GranDag.reference(hidden=()))}
+
+    def test_a_spec_is_taken_as_it_is(self, table):
+        posterior = vcuda.fit(table, engine=VarianceSort())
+        assert posterior.provenance["engine"]["name"] == "variance-sort"
+
+    @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
+    def test_predictions_are_in_the_units_of_the_table(self, table):
+        units = np.array([1.0, 100.0, 0.01, 5.0])
+        scaled = vcuda.as_dataset(table.values * units + 7)
+        method = Mcsl.fixed(hidden=(), rounds=2, steps=50)
+        one, other = (vcuda.fit(data, engine=method, standardise=True) for data in (table, scaled))
+        # Networks are in single precision; the z-scores of the two tables differ by rounding.
+        np.testing.assert_allclose(other.predict(scaled), one.predict(table) * units + 7, rtol=1e-3, atol=1e-2)
+        gained = one.held_out(table)["log_likelihood"] - other.held_out(scaled)["log_likelihood"]
+        assert gained == pytest.approx(np.log(units).sum(), abs=1e-2)
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"engine": "dibs", "noise": "equal"}, "noise of its own"),
+            ({"engine": "dibs", "prior": 0.1}, "prior of its own"),
+            ({"engine": "dds", "model": "gp"}, "takes model auto, linear, mlp"),
+            ({"engine": "empty", "model": "linear"}, "takes model auto, not 'linear'"),
+            ({"engine": VarianceSort(), "model": "linear"}, "variance-sort takes model auto"),
+        ],
+    )
+    def test_what_it_cannot_do_is_refused(self, table, options, said):
+        with pytest.raises(ConfigError, match=said):
+            vcuda.fit(table, **options)

@@ -8,11 +8,13 @@ import pytest
 
 from vcuda.errors import ConfigError
 from vcuda.graphs import (
+    ancestor_sets,
     ancestors,
     as_graph,
     compelled_edges,
     count_dags,
     cpdag,
+    directions_that_follow,
     enumerate_dags,
     is_acyclic_edges,
     is_dag,
@@ -123,6 +125,8 @@ def test_ancestors_equal_the_sum_of_matrix_powers():
         before = graph.copy()
         paths = np.linalg.inv(np.eye(8) - graph) - np.eye(8)  # counts directed paths: I + A + A² + ...
         assert np.array_equal(ancestors(graph), paths > 0.5)
+        bits = ancestor_sets(*np.nonzero(graph), 8)
+        assert [[bool(bits[j] >> i & 1) for j in range(8)] for i in range(8)] == (paths > 0.5).tolist()
         assert np.array_equal(graph, before)
 
 
@@ -142,6 +146,41 @@ def test_cpdag_against_every_markov_equivalence_class(nodes):
             assert np.array_equal(cpdag(graph), expected)
         seen.add(expected.tobytes())
     assert len(seen) == len(classes)
+
+
+@pytest.mark.parametrize("nodes", [3, 4])
+def test_experiments_leave_the_graphs_of_the_class_that_agree_about_the_causes_of_what_was_set(nodes):
+    """Hauser and Bühlmann (2012), Theorem 10: same skeleton, same colliders, same parents of each node that was set."""
+    graphs = enumerate_dags(nodes)
+    for intervened in [(0,), (2,), (0, 1), tuple(range(nodes))]:
+        classes = defaultdict(list)
+        for graph in graphs:
+            known = graph[:, list(intervened)].tobytes()
+            classes[(graph | graph.T).tobytes(), v_structures(graph), known].append(graph)
+        for members in classes.values():
+            expected = np.any(members, axis=0)
+            for graph in members:
+                assert np.array_equal(cpdag(graph, intervened=intervened), expected)
+
+
+def test_known_directions_spread_to_all_that_follow_from_them():
+    """At any set of known edges: what all DAGs of the class that agree with them have in common (Meek 1995)."""
+    rng = np.random.default_rng(5)
+    graphs = enumerate_dags(5)
+    codes = defaultdict(list)
+    for graph in graphs:
+        codes[(graph | graph.T).tobytes()].append(graph)
+    followed = 0
+    for number in range(200):
+        graph = random_dag(rng, 5, (0.4, 0.7, 0.9)[number % 3])
+        sources, targets = np.nonzero(graph)
+        same = [other for other in codes[(graph | graph.T).tobytes()] if v_structures(other) == v_structures(graph)]
+        known = compelled_edges(sources, targets, 5) | (rng.random(sources.size) < 0.35)
+        agreeing = [other for other in same if other[sources[known], targets[known]].all()]
+        expected = np.all([other[sources, targets] for other in agreeing], axis=0)
+        assert np.array_equal(directions_that_follow(sources, targets, 5, known), expected)
+        followed += int((expected & ~known).sum())
+    assert followed > 50  # else little was tested
 
 
 def test_cpdag_of_larger_graphs_against_meek_rules():

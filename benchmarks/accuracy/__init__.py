@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.processes import Runner
-from benchmarks.accuracy.suites import SUITES, selected
+from benchmarks.accuracy.lines import told_difference
+from benchmarks.accuracy.suites import SUITES
 from benchmarks.accuracy.tables import tables
+from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
+
+MEASURING = "benchmarks.accuracy.measuring"
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +45,10 @@ def main(arguments: list[str]) -> int:
             if options.fresh:
                 records.forget(case.what() for group in groups for case in group)
             try:
-                done &= Runner(records, jobs=options.jobs, deadline=deadline, report=_report).run(groups)
+                runner = Runner(
+                    MEASURING, records, jobs=options.jobs, deadline=deadline, report=_report, extend=told_difference
+                )
+                done &= runner.run(groups)
             except KeyboardInterrupt:
                 print("Stopped; the same command goes on with the runs that are left.", file=sys.stderr)
                 return 130

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-Line = dict[str, Any]
+from benchmarks.records import Line
+
 SETTING = (
     "kind",
     "source",
@@ -36,9 +36,7 @@ def difference_to_exact(line: Line, lines: Iterable[Line]) -> float | None:
     return None
 
 
-def grouped(lines: Iterable[Line], keys: Sequence[str] = SETTING) -> dict[tuple[Any, ...], list[Line]]:
-    """Lines of the same setting together, in the order in which settings first come."""
-    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
-    for line in lines:
-        groups[tuple(line[key] for key in keys)].append(line)
-    return groups
+def told_difference(line: Line, lines: Iterable[Line]) -> dict[str, Any]:
+    """What a new line is extended by: the difference, if there is one."""
+    difference = difference_to_exact(line, lines)
+    return {} if difference is None else {"difference_to_exact": difference}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -14,9 +11,11 @@ import numpy as np
 
 import vcuda
 from benchmarks.accuracy.calibration import measure_block
-from benchmarks.accuracy.cases import Case, in_random_units, problem
+from benchmarks.accuracy.cases import Case, in_random_units
 from benchmarks.accuracy.oracle import known_order_posterior
 from benchmarks.accuracy.suites import CALIBRATION_SETS
+from benchmarks.measures import forget_peak_memory, peak_memory, ranked, stated
+from benchmarks.problems import problem
 from vcuda import metrics
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConvergenceWarning
@@ -29,6 +28,11 @@ DECIMALS = 5
 SAMPLED_NODES = 100
 # The authors' scale of the priorities' prior in their runs on Sachs.
 SACHS_ORDER_SCALE = 0.01
+
+
+def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """For the measuring process: a case by its fields."""
+    return measure(Case(**what), folder=folder)
 
 
 def measure(case: Case, *, folder: Path | None = None) -> dict[str, Any]:
@@ -58,36 +62,9 @@ def fit(case: Case, data: Dataset) -> Posterior:
     return vcuda.fit(data, **told)
 
 
-def forget_peak_memory() -> None:
-    """Begin to count anew where the system allows it, so that making the data is not counted; else nothing is done."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def peak_memory() -> float:
-    """The most memory that this process has held since then, in MB."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        # Unlike the number of getrusage, this one does not begin with the memory of the process that started us.
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-    except (OSError, IndexError):
-        kilobytes = 1024 if sys.platform == "darwin" else 1
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / kilobytes / 1024
-
-
 def against_truth(edges: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     """How well edge probabilities (d, d) rank and state the true edges."""
-    found = {
-        "ap": metrics.average_precision(edges, truth),
-        "auc": metrics.roc_auc(edges, truth),
-        "skeleton_ap": metrics.skeleton_average_precision(edges, truth),
-        "ap_full": metrics.average_precision(edges, truth, diagonal=True),
-        "auc_full": metrics.roc_auc(edges, truth, diagonal=True),
-        "brier": metrics.brier(edges, truth),
-        "calibration_error": metrics.calibration(edges, truth).error,
-        "expected_edges": metrics.expected_edges(edges),
-        "true_edges": int(truth.sum()),
-    }
+    found: dict[str, Any] = ranked(edges, truth) | stated(edges, truth)
     if len(truth) <= EDGES_KEPT:
         found["edge_probabilities"] = np.round(edges, DECIMALS).tolist()
     return found
@@ -98,7 +75,7 @@ def _cost(started: float) -> dict[str, float]:
 
 
 def _fit_line(case: Case, folder: Path | None) -> dict[str, Any]:
-    data, truth, log_jacobian = problem(case, folder)
+    data, truth, log_jacobian, _ = problem(case, folder)
     forget_peak_memory()
     started = time.perf_counter()
     posterior = fit(case, data)
@@ -128,7 +105,7 @@ def _fit_line(case: Case, folder: Path | None) -> dict[str, Any]:
 
 
 def _oracle_line(case: Case, folder: Path | None) -> dict[str, Any]:
-    data, truth, _ = problem(case, folder)
+    data, truth, *_ = problem(case, folder)
     forget_peak_memory()
     started = time.perf_counter()
     edges = known_order_posterior(data.values, truth)

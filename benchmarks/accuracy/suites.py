@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from benchmarks.accuracy.cases import Case, Columns
+from benchmarks.accuracy.cases import Case
+from benchmarks.problems import Columns
 from vcuda.data.simulate import GraphFamily, Mechanism
 
 # Cases that run one after the other in a process of their own.
@@ -229,12 +230,6 @@ SUITES: dict[str, Callable[[], list[Group]]] = {
     "sachs": sachs,
     "crossover": crossover,
 }
-
-
-def selected(groups: Iterable[Group], only: str | None) -> list[Group]:
-    """The cases whose words contain ``only``, still in their groups."""
-    kept = [[case for case in group if only is None or only in case.words()] for group in groups]
-    return [group for group in kept if group]
 
 
 def _sets(count: int, **settings: Any) -> Group:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.accuracy.lines import SETTING, Line, difference_to_exact, grouped
+from benchmarks.accuracy.lines import SETTING, difference_to_exact
 from benchmarks.accuracy.suites import SUITES
-from benchmarks.records import markdown
+from benchmarks.records import Line, grouped, markdown
 
 BIN_KEYS = ("bin_pairs", "bin_stated", "bin_true")
 NOISE_WORDS = {"unit": "known", "equal": "shared, unknown", "unequal": "BGe"}
@@ -98,7 +98,7 @@ def _model(line: Line) -> str:
 
 def _accuracy(suite: str, lines: Sequence[Line]) -> str:
     rows = []
-    for group in grouped(_in_order(suite, lines)).values():
+    for group in grouped(_in_order(suite, lines), SETTING).values():
         one = group[0]
         rows.append(
             [
@@ -189,7 +189,7 @@ def _prior_words(line: Line) -> str:
 def _auto(lines: Sequence[Line]) -> list[str]:
     fits = [line for line in lines if line["kind"] == "fit"]
     rows = []
-    for group in grouped(_in_order("auto", fits)).values():
+    for group in grouped(_in_order("auto", fits), SETTING).values():
         chosen = Counter(_chosen(line) for line in group if "chosen" in line)
         rows.append(
             [
@@ -206,7 +206,7 @@ def _auto(lines: Sequence[Line]) -> list[str]:
         if line["source"] == "sachs" and "chosen" in line:
             told = f"Sachs, columns taken by their logarithm: {', '.join(line['chosen']['logarithm']) or 'none'}."
             parts.append("\n".join([told, *(line.get("choice") or {}).get("sentences", [])]))
-    rescaled = grouped(_in_order("auto", [line for line in lines if line["kind"] == "rescaling"]))
+    rescaled = grouped(_in_order("auto", [line for line in lines if line["kind"] == "rescaling"]), SETTING)
     if rescaled:
         units = (
             "Columns in random units (factors of a thousandth to a thousand): largest change of an edge probability."
@@ -229,7 +229,7 @@ def _chosen(line: Line) -> str:
 
 def _sachs(lines: Sequence[Line]) -> list[str]:
     rows = []
-    for group in grouped(_in_order("sachs", lines)).values():
+    for group in grouped(_in_order("sachs", lines), SETTING).values():
         one = group[0]
         chosen = f": {_chosen(one)}" if "chosen" in one else ""
         rows.append(

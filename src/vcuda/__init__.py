@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from vcuda.errors import MissingExtraError as MissingExtraError
     from vcuda.errors import RunError as RunError
     from vcuda.errors import VcudaError as VcudaError
+    from vcuda.fitting.fit import fit as fit
     from vcuda.infer.exact import Exact as Exact
-    from vcuda.infer.fit import fit as fit
     from vcuda.infer.orders import Orders as Orders
     from vcuda.infer.progress import Progress as Progress
     from vcuda.infer.straight_through import StraightThrough as StraightThrough
@@ -56,7 +56,7 @@ _HOMES = {
     "vcuda.infer.variational": ("Variational",),
     "vcuda.infer.exact": ("Exact",),
     "vcuda.infer.orders": ("Orders",),
-    "vcuda.infer.fit": ("fit",),
+    "vcuda.fitting.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),
     "vcuda.metrics": ("evaluate",),

@@ -1,6 +1,7 @@
 """BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor."""
 
 from vcuda.baselines.base import Baseline, BaselineResult, BaselineSpec, as_outcome
+from vcuda.baselines.bayesdag import BayesDag, run_bayesdag
 from vcuda.baselines.dds import Dds, run_dds
 from vcuda.baselines.dibs import Dibs, run_dibs
 from vcuda.baselines.floors import (
@@ -26,6 +27,7 @@ BASELINES: dict[str, tuple[type[BaselineSpec], Baseline]] = {
     Mcsl.name: (Mcsl, run_mcsl),
     Dds.name: (Dds, run_dds),
     Dibs.name: (Dibs, run_dibs),
+    BayesDag.name: (BayesDag, run_bayesdag),
 }
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Baseline",
     "BaselineResult",
     "BaselineSpec",
+    "BayesDag",
     "Dds",
     "Dibs",
     "EmptyGraph",

@@ -16,6 +16,7 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.progress import Pace, Progress, ProgressCallback
+from vcuda.posterior.laws import Scaling
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
@@ -25,6 +26,8 @@ class BaselineSpec(Protocol):
     """The options of a method. Presets take changes by name, as in ``GranDag.fixed(hidden=())``."""
 
     name: ClassVar[str]
+    # The models that it knows by the names that `vcuda.fit` uses, with what they change; empty if it has no choice.
+    models: ClassVar[dict[str, dict[str, Any]]]
 
     @classmethod
     def reference(cls, **changes: Any) -> Self:
@@ -66,13 +69,13 @@ class Baseline(Protocol):
     ) -> BaselineResult: ...
 
 
-def as_outcome(result: BaselineResult) -> Outcome:
-    """A baseline's result as an engine would return it.
+def as_outcome(result: BaselineResult, units: Scaling | None = None) -> Outcome:
+    """A baseline's result as an engine would return it; ``units`` lead from the user's to those of the fitted table.
 
     The law's edge probabilities are the shares of the sampled graphs, so 0 or 1 for a point estimate; the score matrix
     stays beside them as ``law.scores``.
     """
-    law = ScoredGraphs(result.samples, result.scores, result.functions)
+    law = ScoredGraphs(result.samples, result.scores, result.functions, units)
     return Outcome(law, result.status, result.diagnostics, result.trace)
 
 

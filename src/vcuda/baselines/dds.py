@@ -85,6 +85,7 @@ class Dds:
     samples: int = 100
     scores: Scores = "marginals"
     name: ClassVar[str] = "dds"
+    models: ClassVar[dict[str, dict[str, Any]]] = {"linear": {"hidden": ()}, "mlp": {}}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))

@@ -96,6 +96,7 @@ class Dibs:
     weights: ParticleWeights = "equal"
     cyclic_in_scores: bool = False
     name: ClassVar[str] = "dibs"
+    models: ClassVar[dict[str, dict[str, Any]]] = {"linear": {}, "mlp": {"likelihood": "nonlinear"}}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))

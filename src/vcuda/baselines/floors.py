@@ -20,7 +20,9 @@ from vcuda.posterior.samples import GraphSamples
 
 
 class _OnePreset:
-    """For methods of which there is one version only."""
+    """For methods of which there is one version only, and no choice of a model."""
+
+    models: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @classmethod
     def reference(cls, **changes: Any) -> Self:

@@ -84,6 +84,7 @@ class GranDag:
     retrain: bool = True
     scores: Scores = "jacobian"
     name: ClassVar[str] = "grandag"
+    models: ClassVar[dict[str, dict[str, Any]]] = {"linear": {"hidden": ()}, "mlp": {}}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))

@@ -76,6 +76,7 @@ class Mcsl:
     preselect_from: int | None = None
     scores: Scores = "logits"
     name: ClassVar[str] = "mcsl"
+    models: ClassVar[dict[str, dict[str, Any]]] = {"linear": {"hidden": ()}, "mlp": {}}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))

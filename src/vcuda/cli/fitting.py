@@ -34,7 +34,23 @@ SMALLEST_SHOWN_PROBABILITY = 0.01
 
 Model = Literal["auto", "linear", "mlp", "gp", "additive"]
 Noise = Literal["unit", "equal", "unequal"]
-Engine = Literal["auto", "exact", "orders", "variational", "straight-through"]
+Engine = Literal[
+    "auto",
+    "exact",
+    "orders",
+    "variational",
+    "straight-through",
+    "empty",
+    "base-rate",
+    "variance-sort",
+    "r2-sort",
+    "random-sort",
+    "grandag",
+    "mcsl",
+    "dds",
+    "bayesdag",
+    "dibs",
+]
 Preset = Literal["default", "paper"]
 
 
@@ -65,9 +81,15 @@ def fit(
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")] = False,
     engine: Annotated[
-        Engine, typer.Option(help="How the posterior is found; auto: the best for the size of the table.")
+        Engine,
+        typer.Option(
+            help="How the posterior is found; auto: the best for the size of the table. From empty on: other methods, "
+            "to compare with."
+        ),
     ] = "auto",
-    preset: Annotated[Preset, typer.Option(help="paper: the authors' program as it was run.")] = "default",
+    preset: Annotated[
+        Preset, typer.Option(help="paper: the authors' program as it was run, of other methods too.")
+    ] = "default",
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Bring every column to mean 0 and variance 1 first.")
     ] = False,
@@ -111,7 +133,7 @@ def fit(
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
     data = as_dataset(table)
 
-    from vcuda.infer.fit import fit as fit_posterior
+    from vcuda.fitting.fit import fit as fit_posterior
     from vcuda.posterior.storage import check_folder
 
     if log and raw:

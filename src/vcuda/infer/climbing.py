@@ -113,7 +113,7 @@ class _Path:
         changed = np.flatnonzero((self.graph != graph).any(axis=0))
         self.graph = graph
         self._above = ancestors(graph)
-        for node in changed:
+        for node in changed.tolist():
             self._gains[:, node] = self._toggles(node)
 
     def _add(self, i: int, j: int) -> None:

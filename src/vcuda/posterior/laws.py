@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError, DataError
 from vcuda.posterior.samples import GraphSamples
+
+if TYPE_CHECKING:
+    from vcuda.posterior.mechanisms import CausalModel
 
 ColumnScaling = Literal["raw", "common", "columns"]
 
@@ -40,6 +43,10 @@ class Law(Protocol):
     def predict(
         self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
     ) -> Prediction: ...
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        """Graphs with functions for their nodes, drawn together; a ConfigError where there are no functions."""
+        ...
 
     def config(self) -> dict[str, Any]: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from scipy.special import expit, ndtr
 from vcuda.dags.bulk import BulkSampler
 from vcuda.errors import ConfigError
 from vcuda.posterior.laws import Prediction, check_shapes, sample_mixture
+from vcuda.posterior.mechanisms import CausalModel, draw_models
 from vcuda.posterior.predictive import Predictive, restore_predictive
 from vcuda.posterior.sampled import predict_rows
 from vcuda.posterior.samples import GraphSamples
@@ -119,6 +120,9 @@ class OrderMixture:
     ) -> Prediction:
         numbered = [str(node) for node in range(self.nodes)]
         return predict_rows(self.predictive, self.sample(rng, names or numbered, graphs), values, names)
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        return draw_models(self.predictive, self.sample(rng, names, size), rng)
 
     def config(self) -> dict[str, Any]:
         return {} if self.predictive is None else {"predictive": self.predictive.config()}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.posterior.laws import Prediction, check_shapes
+from vcuda.posterior.laws import Prediction, Scaling, check_shapes
+from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.samples import GraphSamples
 
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Networks of all nodes in the units of the data, one set for all graphs (m = 1) or one for each graph (m = s).
+    """Networks of all nodes, one set for all graphs (m = 1) or one for each graph (m = s).
 
     Parameters
     ----------
@@ -62,6 +64,22 @@ class Networks:
                 units = units @ following[index]
         return units[:, :, 0].T
 
+    def mechanism(self, target: int, parents: np.ndarray, *, index: int = 0) -> Mechanism:
+        """One node as a function of these parents, without the others."""
+        layers = [self.weights[0][index][parents, target], *(layer[index][target] for layer in self.weights[1:])]
+        biases = [bias[index][target] for bias in self.biases] or [np.zeros(layer.shape[-1]) for layer in layers]
+        noise = float(np.exp(0.5 * self.log_variance[index, target]))
+        if len(layers) == 1:
+            return Mechanism.linear(layers[0][:, 0], float(biases[0][0]), noise)
+
+        def function(inputs: np.ndarray) -> np.ndarray:
+            units = inputs @ layers[0] + biases[0]
+            for layer, bias in zip(layers[1:], biases[1:], strict=True):
+                units = (np.maximum(units, 0.0) + self.slope * np.minimum(units, 0.0)) @ layer + bias
+            return units[:, 0]
+
+        return Mechanism(function, noise)
+
     def log_density(self, residual: np.ndarray, *, index: int = 0) -> np.ndarray:
         """Of each row ``(n,)``, from what its cells differ from their means."""
         log_variance = self.log_variance[index]
@@ -86,11 +104,15 @@ class Networks:
 
 @dataclass(frozen=True, eq=False)
 class ScoredGraphs:
-    """Weighted DAGs with a ``(d, d)`` matrix that ranks edges; a point estimate is one DAG."""
+    """Weighted DAGs with a ``(d, d)`` matrix that ranks edges; a point estimate is one DAG.
+
+    ``units`` lead from the user's units to those of the networks; None where they are the same.
+    """
 
     graphs: GraphSamples
     scores: np.ndarray
     networks: Networks | None = None
+    units: Scaling | None = None
     kind: ClassVar[str] = "scored graphs"
 
     def __post_init__(self) -> None:
@@ -130,13 +152,33 @@ class ScoredGraphs:
         mean, squared = np.zeros(values.shape), 0.0
         densities = np.empty((len(chosen), len(values)))
         own = len(self.networks.log_variance) > 1
+        units = self._units()
+        rows, gained = units.apply(values, names), units.log_jacobian(values)
         for k, (which, share) in enumerate(zip(chosen, counts / graphs, strict=True)):
             index = int(which) if own else 0
-            predicted = self.networks.predict(self.graphs.graph(which), values, index=index)
+            scaled = self.networks.predict(self.graphs.graph(which), rows, index=index)
+            predicted = units.undo(scaled)
             mean += share * predicted
             squared += share * float(np.mean((values - predicted) ** 2))
-            densities[k] = self.networks.log_density(values - predicted, index=index)
+            densities[k] = self.networks.log_density(rows - scaled, index=index) + gained
         return Prediction(mean, squared, logsumexp(densities, axis=0, b=(counts / graphs)[:, None]))
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        """The functions as they were trained: they have no uncertainty of their own, apart from that of the graphs."""
+        networks = self.networks
+        if networks is None:
+            raise ConfigError(
+                "this method gives graphs and scores of edges, but no functions, and so no effects; fit another "
+                "engine, such as orders, for those"
+            )
+        units = self._units()
+        for which in self._draw(rng, size).tolist():
+            mechanism = partial(networks.mechanism, index=which if len(networks.log_variance) > 1 else 0)
+            yield CausalModel(*self.graphs.edges(which), units, mechanism)
+
+    def _units(self) -> Scaling:
+        nodes = self.graphs.nodes
+        return Scaling(np.zeros(nodes), np.ones(nodes)) if self.units is None else self.units
 
     def config(self) -> dict[str, Any]:
         told: dict[str, Any] = {"names": list(self.graphs.names)}
@@ -144,11 +186,12 @@ class ScoredGraphs:
 
     def arrays(self) -> dict[str, np.ndarray]:
         graphs = {name: getattr(self.graphs, name) for name in ("offsets", "sources", "targets", "weights")}
-        stored = graphs | {"scores": self.scores}
+        stored = graphs | {"scores": self.scores} | ({} if self.units is None else self.units.arrays())
         return stored if self.networks is None else stored | self.networks.arrays()
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ScoredGraphs:
         lists = {name: arrays[name] for name in ("offsets", "sources", "targets", "weights")}
         networks = Networks.restore(config["networks"], arrays) if "networks" in config else None
-        return cls(GraphSamples(names=tuple(config["names"]), **lists), arrays["scores"], networks)
+        units = Scaling.restore(arrays) if "centre" in arrays else None
+        return cls(GraphSamples(names=tuple(config["names"]), **lists), arrays["scores"], networks, units)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,12 @@ from vcuda.data.dataset import as_dataset
 from vcuda.errors import DataError
 from vcuda.posterior.laws import Law, Prediction
 from vcuda.posterior.samples import GraphSamples
+
+if TYPE_CHECKING:
+    from vcuda.summaries.comparison import Comparison
+    from vcuda.summaries.effects import Effect
+    from vcuda.summaries.relations import Blanket, Paths
+    from vcuda.summaries.structures import NamedGraph
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,93 @@ class Posterior:
                 raise DataError(f"the posterior knows a column {missing[0]!r} that the new table does not have")
             table = as_dataset(table.to_frame()[list(self.names)])
         return self.law.predict(np.random.default_rng(seed), table.values, graphs, names=self.names)
+
+    # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
+
+    def consensus(self) -> NamedGraph:
+        """The DAG that is expected to agree with the posterior about most pairs; it never has a cycle.
+
+        Edges are taken in the order of P(i -> j) - P(no edge between i and j) while that is positive, and one that
+        would close a cycle is left out.
+        """
+        from vcuda.summaries.structures import consensus
+
+        return consensus(self)
+
+    def map(self, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
+        """The best of ``draws`` graphs: of the highest posterior probability where the score is at hand (linear and
+        additive models), otherwise the one drawn most often. Its ``rule`` says which.
+        """
+        from vcuda.summaries.structures import best_graph
+
+        return best_graph(self, draws=draws, seed=seed)
+
+    def cpdag(self, *, minimum: float = 0.0, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """For each pair of variables the probabilities of how it stands in the Markov equivalence class.
+
+        Columns ``directed`` (source -> target in the whole class), ``reversed``, ``undirected``, ``none``; pairs whose
+        edge is less probable than ``minimum`` are left out.
+        """
+        from vcuda.summaries.structures import edge_types
+
+        return edge_types(self, minimum=minimum, draws=draws, seed=seed)
+
+    def ancestors(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """The probability that each variable (rows) is upstream of each other one (columns), by any directed path."""
+        from vcuda.summaries.relations import ancestor_probabilities
+
+        return ancestor_probabilities(self, draws=draws, seed=seed)
+
+    def paths(self, source: str, target: str, *, most: int = 10, draws: int = 1000, seed: int = 0) -> Paths:
+        """The probability that ``source`` is upstream of ``target``, and the ``most`` probable directed paths."""
+        from vcuda.summaries.relations import paths
+
+        return paths(self, source, target, most=most, draws=draws, seed=seed)
+
+    def blanket(self, variable: str, *, most: int = 10, draws: int = 1000, seed: int = 0) -> Blanket:
+        """The Markov blanket of a variable: probabilities of its members, and the ``most`` probable blankets."""
+        from vcuda.summaries.relations import blanket
+
+        return blanket(self, variable, most=most, draws=draws, seed=seed)
+
+    def effect(
+        self,
+        cause: str,
+        outcome: str,
+        *,
+        at: Sequence[float] | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> Effect:
+        """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
+
+        With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
+        ``at``, by default around where the cause usually lies.
+        """
+        from vcuda.summaries.effects import effect
+
+        return effect(self, cause, outcome, at=at, draws=draws, seed=seed)
+
+    def effects(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """The total effects of all ordered pairs at once, for linear models: mean, 90 % interval, P(exactly zero)."""
+        from vcuda.summaries.effects import effects
+
+        return effects(self, draws=draws, seed=seed)
+
+    def compare(self, other: Posterior) -> Comparison:
+        """Edge by edge, what another posterior says of the same variables; they are matched by name."""
+        from vcuda.summaries.comparison import compare
+
+        return compare(self, other)
+
+    def what_next(self, *, already: Sequence[str] = (), draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """The variables ranked by what an experiment that sets one of them is expected to teach about the graph.
+
+        ``already`` names those that were set in experiments of their own.
+        """
+        from vcuda.summaries.experiments import what_next
+
+        return what_next(self, already=already, draws=draws, seed=seed)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""

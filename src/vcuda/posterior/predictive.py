@@ -5,7 +5,7 @@ So log p(new row | table) is what the score of the table gains by the row, in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -85,6 +85,8 @@ class LinearPredictive:
         What the prior adds to the diagonal of the parents.
     variance
         The noise variance where it is known; None for BGe, which then needs ``excess`` and ``mean_rows``.
+    noise_prior
+        Shape and scale of the inverse-gamma prior of a shared noise variance, when ``variance`` is an estimate of it.
     """
 
     gram: np.ndarray
@@ -94,6 +96,7 @@ class LinearPredictive:
     variance: float | None = None
     excess: float = 2.0
     mean_rows: float = 1.0
+    noise_prior: tuple[float, float] | None = None
     kind: ClassVar[str] = "linear"
 
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
@@ -111,8 +114,14 @@ class LinearPredictive:
         residual = self.gram[target, target] + self.ridge - self.gram[parents, target] @ weights
         return Predicted(mean, _log_student(squares, residual / freedom * spread, freedom))
 
+    def local_score(self) -> LocalScore:
+        """The score of sets of parents, in these units."""
+        if self.variance is not None:
+            return EqualNoiseScore(self.gram, self.rows, self.ridge, 0.0, 0.0, None, self.variance)
+        return BGeScore(self.gram, self.rows, self.ridge, self.ridge, 0.0, None, self.excess, self.mean_rows)
+
     def config(self) -> dict[str, Any]:
-        numbers = ("rows", "ridge", "variance", "excess", "mean_rows")
+        numbers = ("rows", "ridge", "variance", "excess", "mean_rows", "noise_prior")
         return {"kind": self.kind} | {name: getattr(self, name) for name in numbers}
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -122,7 +131,10 @@ class LinearPredictive:
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
         scaling = Scaling.restore(arrays)
         check_shapes(arrays, {"gram": (len(scaling.centre),) * 2})
-        return cls(arrays["gram"], scaling, **{name: value for name, value in config.items() if name != "kind"})
+        numbers = {name: value for name, value in config.items() if name not in ("kind", "noise_prior")}
+        # Runs from before there was a prior of a shared noise are taken to know its variance.
+        prior = config.get("noise_prior")
+        return cls(arrays["gram"], scaling, **numbers, noise_prior=None if prior is None else tuple(prior))
 
 
 class _Component(NamedTuple):
@@ -191,6 +203,12 @@ class AdditivePredictive:
                 )
             )
         return _average(self.noise, scaled[:, target], components)
+
+    def local_score(self) -> LocalScore:
+        """The score of sets of parents, in these units."""
+        block = self.bases.means.shape[1]
+        products = (self.gram, self.products, self.squares)
+        return AdditiveBasisScore(*products, block, self.bases, self.noise, self.amplitudes, 0.0, None)
 
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "noise": asdict(self.noise), "amplitudes": list(self.amplitudes)}
@@ -279,23 +297,44 @@ def _kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * distances)
 
 
-def _pivots(rows: np.ndarray) -> np.ndarray | None:
-    """Rows whose kernels span those of all rows (n, k), by pivoted Cholesky; None where it takes more than n / 8."""
+def kernel_pivots(rows: np.ndarray, *, most: int) -> tuple[np.ndarray, bool]:
+    """Rows whose kernels span those of all rows (n, k), by pivoted Cholesky, and whether so many are enough."""
     if not rows.shape[1]:
-        return np.empty(0, dtype=np.int64)
-    missing, most = np.ones(len(rows)), len(rows) // 8
+        return np.empty(0, dtype=np.int64), True
+    missing, most = np.ones(len(rows)), min(most, len(rows))
     factor = np.empty((len(rows), most))
     pivots: list[int] = []
     while missing.sum() > KERNEL_BUDGET:
         if len(pivots) == most:
-            return None
+            return np.array(pivots, dtype=np.int64), False
         pivot, rank = int(np.argmax(missing)), len(pivots)
         kernel = _kernel(rows, rows[pivot : pivot + 1])[:, 0]
         factor[:, rank] = (kernel - factor[:, :rank] @ factor[pivot, :rank]) / np.sqrt(missing[pivot])
         missing = np.maximum(missing - factor[:, rank] ** 2, 0.0)
         missing[pivot] = 0.0
         pivots.append(pivot)
-    return np.array(pivots, dtype=np.int64)
+    return np.array(pivots, dtype=np.int64), True
+
+
+def _pivots(rows: np.ndarray) -> np.ndarray | None:
+    """The same, and None where it takes more than n / 8."""
+    pivots, enough = kernel_pivots(rows, most=len(rows) // 8)
+    return pivots if enough else None
+
+
+def kernel_design(chosen: np.ndarray, amplitude: float) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Features (r + 1, n) of rows (n, k) that the chosen rows (r, k) give, a constant last, and the noise (n,).
+
+    The noise is one, in units of its variance, and what the features lack of the diagonal.
+    """
+    triangle = np.linalg.cholesky(_kernel(chosen, chosen))
+
+    def design(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        features = np.sqrt(amplitude) * np.linalg.solve(triangle, _kernel(chosen, inputs))
+        lacking = np.maximum(amplitude - np.einsum("kn,kn->n", features, features), 0.0)
+        return np.concatenate([features, np.ones((1, len(inputs)))]), 1.0 + lacking
+
+    return design
 
 
 def _blocks(rows: np.ndarray) -> list[np.ndarray]:
@@ -321,14 +360,7 @@ def _by_features(
     fitted: np.ndarray, pivots: np.ndarray, values: np.ndarray, rows: np.ndarray, amplitude: float
 ) -> _Component:
     """The same with the features that the pivots give; what these lack of the diagonal is independent noise."""
-    chosen = fitted[pivots]
-    triangle = np.linalg.cholesky(_kernel(chosen, chosen))
-
-    def design(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        features = np.sqrt(amplitude) * np.linalg.solve(triangle, _kernel(chosen, inputs))
-        lacking = np.maximum(amplitude - np.einsum("kn,kn->n", features, features), 0.0)
-        return np.concatenate([features, np.ones((1, len(inputs)))]), 1.0 + lacking
-
+    design = kernel_design(fitted[pivots], amplitude)
     features, noise = design(fitted)
     weighted = features / np.sqrt(noise)
     factor = np.linalg.cholesky(weighted @ weighted.T + np.eye(len(features)))
@@ -378,9 +410,11 @@ def predictive_for(
     scaling
         What had been done to the user's columns to make ``data`` of them; by default nothing.
     """
+    noise_prior = None
     if isinstance(score, SharedNoise):
         if noise_variance is None:
             raise ConfigError("noise_variance is needed to predict with a score whose shared noise is unknown")
+        noise_prior = (score.shape, score.scale)
         score = score.at(noise_variance)
 
     def told(centre: np.ndarray, scale: np.ndarray) -> Scaling:
@@ -391,7 +425,9 @@ def predictive_for(
         # Its Gram matrix is in a unit common to all columns.
         unit = data.scale[0] * np.sqrt(data.n / score.gram[0, 0])
         in_units = told(data.mean, np.full(data.d, unit))
-        return LinearPredictive(score.gram, in_units, data.n, score.ridge, variance=score.variance)
+        return LinearPredictive(
+            score.gram, in_units, data.n, score.ridge, variance=score.variance, noise_prior=noise_prior
+        )
     standardised = told(data.mean, data.scale)
     if isinstance(score, BGeScore):
         return LinearPredictive(

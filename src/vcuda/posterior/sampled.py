@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.posterior.laws import Prediction, check_shapes
+from vcuda.posterior.mechanisms import CausalModel, draw_models
 from vcuda.posterior.predictive import Predictive, restore_predictive
 from vcuda.posterior.samples import GraphSamples
 
@@ -38,6 +39,9 @@ class SampledGraphs:
     ) -> Prediction:
         known = self.pool.names if names is None else names
         return predict_rows(self.predictive, self.sample(rng, known, graphs), values, known)
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        return draw_models(self.predictive, self.sample(rng, names, size), rng)
 
     def config(self) -> dict[str, Any]:
         told: dict[str, Any] = {"names": list(self.pool.names)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,10 @@ from scipy.special import expit, logsumexp
 from vcuda.dags import DAG_DISTRIBUTIONS
 from vcuda.dags.bulk import BulkSampler
 from vcuda.errors import RunError
-from vcuda.models import MODELS
+from vcuda.models import MODELS, Linear
 from vcuda.posterior.laws import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
+from vcuda.posterior.mechanisms import CausalModel
+from vcuda.posterior.point import Networks
 from vcuda.posterior.samples import GraphSamples
 from vcuda.specs import from_json, to_json
 
@@ -93,6 +96,35 @@ class TrainedMixture:
         log_mean = logsumexp(np.stack(densities), axis=0) - np.log(graphs)
         return Prediction(
             self.scaling.undo(total / graphs), squared / graphs, log_mean + self.scaling.log_jacobian(values)
+        )
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        """The functions as each restart trained them: their uncertainty is that between restarts, and of the graphs."""
+        networks = self._networks()
+        drawn = []
+        for k, n in mixture_shares(rng, self.weights, size):
+            graphs = self._draw(rng, k, n, names)
+            mechanism = partial(networks.mechanism, index=k)
+            drawn += [CausalModel(*graphs.edges(number), self.scaling, mechanism) for number in range(n)]
+        # Mixed, so that the first few are as good as any.
+        return (drawn[number] for number in rng.permutation(size).tolist())
+
+    def _networks(self) -> Networks:
+        """The functions of all restarts on the host."""
+        functions = self.model_params.functions
+        if isinstance(self.model, Linear):
+            weights, biases = [functions.weights[..., None]], [functions.bias[..., None]]
+        else:
+            weights, biases = list(functions.weights), list(functions.biases)
+        shape = (len(self.weights), len(self.allowed))
+        log_variance = np.zeros(shape)
+        if self.model.noise != "unit":
+            learned = np.asarray(self.model_params.log_variance, dtype=np.float64)
+            log_variance = np.broadcast_to(learned.reshape(shape[0], -1), shape)
+        return Networks(
+            weights=tuple(np.asarray(layer, dtype=np.float64) for layer in weights),
+            biases=tuple(np.asarray(layer, dtype=np.float64) for layer in biases) if self.model.bias else (),
+            log_variance=log_variance,
         )
 
     def config(self) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""``fit``: from a table to a posterior over causal graphs, in one call."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
+from platform import python_version
+from typing import Any, Literal
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from vcuda.baselines import BASELINES, BaselineSpec
+from vcuda.dags.base import DagPrior
+from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.fitting.routes import ENGINES, Engine, Request, fit_baseline, fit_by_gradient, fit_scored
+from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.scored import SCORES
+from vcuda.infer.straight_through import StraightThrough
+from vcuda.models import MODELS
+from vcuda.models.base import FunctionalModel, Noise, check_noise
+from vcuda.models.scores import ScoreSpec
+from vcuda.posterior import Posterior
+from vcuda.specs import to_json
+
+Preset = Literal["default", "paper"]
+ENGINE_NAMES = ("auto", *ENGINES, *BASELINES)
+MODEL_NAMES = ("auto", *MODELS, *SCORES)
+
+
+def fit(
+    data: Any,
+    *,
+    model: str | FunctionalModel | ScoreSpec = "auto",
+    noise: Noise | None = None,
+    logarithm: Sequence[str] | None = None,
+    prior: float | DagPrior | None = None,
+    engine: str | Engine = "auto",
+    preset: Preset = "default",
+    standardise: bool = False,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: ProgressCallback = silent,
+) -> Posterior:
+    """Learn which variable causes which, and how sure that is.
+
+    Parameters
+    ----------
+    data
+        A path (CSV, TSV, Parquet, Feather), a pandas, Polars or Arrow table, an array, a :class:`Dataset`, or the
+        name of a bundled table (``"sachs"``).
+    model
+        ``"auto"`` lets the evidence decide between the others; ``"linear"``; ``"gp"``, a smooth function of all causes
+        together; ``"additive"``, a sum of smooth functions of single causes; ``"mlp"``, trained by gradient; or a spec
+        such as ``MLP(hidden=(64,))`` or ``BGe()``.
+    noise
+        ``"unit"``, ``"equal"`` or ``"unequal"`` noise variances; only with a model given by name. With ``"auto"`` the
+        evidence decides; otherwise unequal, which does not depend on the units of the columns; preset ``paper`` has
+        unit noise.
+    logarithm
+        Names of columns that are taken by their logarithm; ``()`` for none. By default the evidence decides with
+        model ``"auto"``, and none with any other.
+    prior
+        The probability of an edge between two variables when the order allows it, or a :class:`DagPrior`. By default
+        one expected parent a variable.
+    engine
+        ``"auto"`` takes the best one for the size of the problem: ``"exact"`` (up to about 20 columns), ``"orders"``
+        (up to thousands), ``"variational"``; ``"straight-through"`` is the paper's, for mlp. Other methods, to compare
+        with, are engines too: ``"dibs"``, ``"dds"``, ``"bayesdag"``, ``"grandag"``, ``"mcsl"`` (models linear and mlp),
+        and floors such as ``"empty"`` and ``"variance-sort"``. Or a spec such as ``Orders(replicas=8)``.
+    preset
+        ``"default"``, or ``"paper"`` for the authors' program as it was run (engine straight-through, bias-free
+        functions, unit noise, one graph a step, edge prior 0.1; or another method as it was run for the paper).
+    standardise
+        Bring every column to mean 0 and variance 1 first, whatever the noise; unequal noise does so anyway.
+    time_limit
+        Seconds after which the fit ends with what it has; the status says so.
+    seed
+        The same seed gives the same posterior on the same machine and versions.
+    progress
+        Called with a :class:`Progress` between compiled chunks.
+
+    Returns
+    -------
+    Posterior
+        An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
+    """
+    table = as_dataset(data)
+    _check(model, engine, noise, preset, time_limit)
+    if _is_baseline(engine):
+        _check_baseline(model, engine, noise, prior)  # type: ignore[arg-type]
+    else:
+        _check_engine(model, engine, preset)
+    dag_prior = _prior(prior, table, preset)
+    marked = None if logarithm is None else _marked(logarithm, table)
+    started = time.perf_counter()
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    request = Request(table, dag_prior, marked, standardise, seed, progress, deadline, time_limit)
+    # Thousands of small factorisations: threads of BLAS that wait for each other took three times as long, and changed
+    # last digits with the number of cores.
+    with threadpool_limits(1, user_api="blas"):
+        if _is_baseline(engine):
+            outcome, told = fit_baseline(request, model, engine, preset)  # type: ignore[arg-type]
+        elif preset == "paper" or _is_gradient_trained(model, engine):
+            outcome, told = fit_by_gradient(request, model, noise, engine, preset)
+        else:
+            outcome, told = fit_scored(request, model, noise, engine)
+    provenance = {
+        **told,
+        "prior": None if _is_baseline(engine) else to_json(dag_prior),
+        "preset": preset,
+        "standardise": standardise,
+        "time_limit": time_limit,
+        "seed": seed,
+        "data": {
+            "source": table.source,
+            "fingerprint": table.fingerprint,
+            "rows": table.n,
+            "columns": table.d,
+            "notes": list(table.notes),
+        },
+        "versions": versions(),
+        "seconds": time.perf_counter() - started,
+    }
+    if outcome.status.code != "ok":
+        warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=2)
+    return Posterior(
+        names=table.names,
+        law=outcome.law,
+        status=outcome.status,
+        diagnostics=outcome.diagnostics,
+        trace=outcome.trace,
+        provenance=provenance,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of everything that may change a number."""
+    packages = ("vcuda", "jax", "jaxlib", "numpy", "scipy", "optax")
+    return {"python": python_version(), **{package: version(package) for package in packages}}
+
+
+def _check(model: Any, engine: Any, noise: Noise | None, preset: Preset, time_limit: float | None) -> None:
+    """What can be said to be wrong before anything is computed."""
+    if preset not in ("default", "paper"):
+        raise ConfigError(f"preset must be default or paper, not {preset!r}")
+    if isinstance(engine, str) and engine not in ENGINE_NAMES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINE_NAMES)}, not {engine!r}")
+    if isinstance(model, str) and model not in MODEL_NAMES:
+        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, not {model!r}")
+    if noise is not None:
+        if not isinstance(model, str):
+            raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
+        check_noise(noise)
+    if time_limit is not None and not time_limit > 0:
+        raise ConfigError(f"time_limit must be a positive number of seconds, not {time_limit}")
+
+
+def _check_engine(model: Any, engine: Any, preset: Preset) -> None:
+    by_gradient = isinstance(engine, StraightThrough) or engine == "straight-through" or preset == "paper"
+    if by_gradient and not isinstance(model, (str, *MODELS.values())):
+        raise ConfigError(f"engine straight-through takes a spec such as Linear() or MLP(), not {type(model).__name__}")
+    if not by_gradient and engine != "auto" and isinstance(model, tuple(MODELS.values())):
+        raise ConfigError(
+            f"{type(model).__name__}() is trained by gradient: use engine straight-through, or model linear, gp or "
+            "additive"
+        )
+    if preset == "paper" and not (engine in ("auto", "straight-through") or isinstance(engine, StraightThrough)):
+        raise ConfigError("preset paper belongs to engine straight-through and to the methods that it is compared with")
+
+
+def _check_baseline(model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any) -> None:
+    """Other methods have noise and prior of their own, and a spec says all of their model."""
+    if noise is not None or prior is not None:
+        told = "noise" if noise is not None else "prior"
+        raise ConfigError(f"this method has a {told} of its own; leave it out, or give a spec such as Dibs.fixed(...)")
+    known = ("auto", *(BASELINES[engine][0].models if isinstance(engine, str) else ()))
+    if not isinstance(model, str) or model not in known:
+        name = engine if isinstance(engine, str) else engine.name
+        asked = model if isinstance(model, str) else type(model).__name__
+        raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
+
+
+def _is_baseline(engine: Any) -> bool:
+    kinds = tuple(kind for kind, _ in BASELINES.values())
+    return engine in BASELINES if isinstance(engine, str) else isinstance(engine, kinds)
+
+
+def _marked(logarithm: Sequence[str], table: Dataset) -> np.ndarray:
+    """The named columns as (d,) booleans."""
+    asked = (logarithm,) if isinstance(logarithm, str) else tuple(logarithm)
+    for name in asked:
+        if name not in table.names:
+            near = get_close_matches(name, table.names, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else f"; they are {', '.join(table.names[:10])}"
+            raise ConfigError(f"logarithm names {name!r}, which is no column{meant}")
+    return np.isin(np.array(table.names, dtype=object), np.array(asked, dtype=object))
+
+
+def _is_gradient_trained(model: Any, engine: Any) -> bool:
+    """Whether the functions are trained rather than integrated out."""
+    if isinstance(engine, StraightThrough) or engine == "straight-through":
+        return True
+    return engine == "auto" and (model == "mlp" or isinstance(model, tuple(MODELS.values())))
+
+
+def _prior(prior: float | DagPrior | None, table: Dataset, preset: Preset) -> DagPrior:
+    if isinstance(prior, DagPrior):
+        return prior
+    if prior is not None:
+        return DagPrior(edge_probability=prior)
+    return DagPrior(edge_probability=0.1) if preset == "paper" else DagPrior.for_nodes(table.d)

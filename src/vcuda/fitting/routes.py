@@ -1,0 +1,245 @@
+"""The ways from a request to an outcome: by local scores, by gradient, or by a baseline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
+from vcuda.dags.base import DagPrior
+from vcuda.data.dataset import Dataset
+from vcuda.errors import ConfigError
+from vcuda.infer.choice.engines import choose_engine
+from vcuda.infer.choice.models import Choice, choose_model
+from vcuda.infer.exact import Exact
+from vcuda.infer.orders import Orders
+from vcuda.infer.progress import ProgressCallback
+from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for
+from vcuda.infer.straight_through import StraightThrough, run_straight_through
+from vcuda.infer.variational import Variational
+from vcuda.models import MODELS
+from vcuda.models.base import FunctionalModel, Noise
+from vcuda.models.scores import EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
+from vcuda.posterior.laws import Scaling
+from vcuda.posterior.posterior import Outcome
+from vcuda.specs import to_json
+
+Engine = ScoredEngine | StraightThrough | BaselineSpec
+# The engines proper; the names of BASELINES are engines as well.
+ENGINES: dict[str, type] = {
+    "exact": Exact,
+    "orders": Orders,
+    "variational": Variational,
+    "straight-through": StraightThrough,
+}
+# What is compared for engines that do not take every model; by gradient "nonlinear" is then an MLP.
+NARROW_CHOICE = ("linear", "additive")
+# The part of a time limit after which no further model is compared.
+CHOOSING_SHARE = 0.3
+
+
+class Request(NamedTuple):
+    """What was asked for, apart from model and engine."""
+
+    table: Dataset
+    prior: DagPrior
+    logarithm: np.ndarray | None
+    standardise: bool
+    seed: int
+    progress: ProgressCallback
+    deadline: float | None
+    time_limit: float | None
+
+    def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
+        """The table with a score that was asked for."""
+        marked = np.zeros(self.table.d, dtype=bool) if self.logarithm is None else self.logarithm
+        return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
+
+    def seconds_left(self) -> float | None:
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+
+def fit_scored(
+    request: Request, model: Any, noise: Noise | None, engine: str | Engine
+) -> tuple[Outcome, dict[str, Any]]:
+    chosen, told = _score(request, model, noise, engine)
+    if engine == "auto":
+        choice = choose_engine(chosen.score, seconds=request.seconds_left())
+        engine = choice.engine
+        told["choice"]["sentences"].append(choice.sentence)
+    elif isinstance(engine, str):
+        engine = ENGINES[engine]()
+    outcome = run_scored(
+        engine,  # type: ignore[arg-type]
+        chosen,
+        prior=request.prior,
+        seed=request.seed,
+        progress=request.progress,
+        deadline=request.deadline,
+    )
+    note = _varsortability_note(chosen, request.standardise, outcome)
+    if note:
+        told["choice"]["sentences"].append(note)
+    return outcome, {"engine": _described(engine)} | told
+
+
+def _score(
+    request: Request, model: Any, noise: Noise | None, engine: str | Engine
+) -> tuple[ScoredTable, dict[str, Any]]:
+    """The table with its score, chosen or as asked for, and what is told of it."""
+    if isinstance(model, str) and model == "auto":
+        choice = _choose(request, noise, engine)
+        candidate, scored = choice.candidate, choice.scored
+        spec, name, reasons = candidate.spec, {"name": candidate.model, "noise": candidate.noise}, choice.told()
+    elif isinstance(model, str):
+        spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
+        scored = request.prepared(spec)
+    else:
+        spec, name, reasons = model, {"name": type(model).__name__}, {"sentences": []}
+        scored = request.prepared(spec)
+    described = name | {"score": type(spec).__name__, **to_json(spec)}
+    logarithm = [name for name, taken in zip(request.table.names, scored.units.logarithm, strict=True) if taken]
+    return scored, {"model": described, "logarithm": logarithm, "choice": reasons}
+
+
+def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
+    """The model by its evidence, within its share of the time."""
+    kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
+    share = None if request.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.time_limit
+    return choose_model(
+        request.table,
+        edge_probability=request.prior.edge_probability,
+        models=("linear", *SCORES) if kind in (Exact, Orders) or engine == "auto" else NARROW_CHOICE,
+        noise=noise,
+        logarithm=request.logarithm,
+        standardise=request.standardise,
+        seed=request.seed,
+        progress=request.progress,
+        deadline=share,
+    )
+
+
+def fit_by_gradient(
+    request: Request, model: Any, noise: Noise | None, engine: str | Engine, preset: str
+) -> tuple[Outcome, dict[str, Any]]:
+    logarithm, reasons = request.logarithm, _no_reasons()
+    if isinstance(model, str):
+        model, noise, logarithm, reasons = _named_model(request, model, noise, engine, preset)
+    functional = _functional(model, noise, preset)
+    chosen = _straight_through(engine, functional, preset, request.table.n)
+    if request.standardise:
+        chosen = replace(chosen, scaling="columns")
+    # The engine standardises by itself, and tells of it in its spec.
+    table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
+    outcome = run_straight_through(
+        chosen,
+        table,
+        model=functional,
+        prior=request.prior,
+        seed=request.seed,
+        units=units,
+        progress=request.progress,
+        deadline=request.deadline,
+    )
+    return outcome, {
+        "engine": _described(chosen),
+        "model": to_json(functional),
+        "logarithm": marked,
+        "choice": reasons,
+    }
+
+
+def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:
+    """Said when equal noise was used on raw scales: the columns' units then help to decide directions."""
+    if standardise or not isinstance(scored.score, SharedNoise | EqualNoiseScore):
+        return None
+    probabilities = outcome.law.edge_probabilities()
+    rising = scored.data.scale[:, None] < scored.data.scale
+    total = float(probabilities.sum())
+    if total < 0.5:
+        return None
+    share = float(probabilities[rising].sum()) / total
+    return (
+        f"Equal noise reads directions from the variances of the columns: {share:.0%} of the expected edges go from a "
+        "smaller to a larger one. If the units of the columns are arbitrary, use unequal noise instead."
+    )
+
+
+def fit_baseline(
+    request: Request, model: Any, engine: str | BaselineSpec, preset: str
+) -> tuple[Outcome, dict[str, Any]]:
+    """Run another method; given by name, preset ``paper`` is the authors' program and ``default`` the method as its own
+    paper means it."""
+    chosen, reasons, logarithm = engine, _no_reasons(), request.logarithm
+    told: dict[str, Any] = {"name": "its own"}
+    if isinstance(chosen, str):
+        kind = BASELINES[chosen][0]
+        changes: dict[str, Any] = {}
+        if kind.models:
+            model, _, logarithm, reasons = _named_model(request, model, None, chosen, preset)
+            changes, told = kind.models[model], {"name": model}
+        chosen = kind.reference(**changes) if preset == "paper" else kind.fixed(**changes)
+    table, units, marked = _rescaled(request, logarithm)
+    run = BASELINES[chosen.name][1]
+    result = run(chosen, table, seed=request.seed, progress=request.progress, deadline=request.deadline)
+    return as_outcome(result, units), {
+        "engine": _described(chosen),
+        "model": told,
+        "logarithm": marked,
+        "choice": reasons,
+    }
+
+
+def _named_model(
+    request: Request, model: str, noise: Noise | None, engine: Any, preset: str
+) -> tuple[str, Noise | None, np.ndarray | None, dict[str, Any]]:
+    """``linear`` or ``mlp``, with its noise, the columns taken by their logarithm, and the reasons: as asked for, or as
+    the evidence has it."""
+    if model != "auto":
+        return model, noise, request.logarithm, _no_reasons()
+    if preset == "paper":
+        return "linear", noise, request.logarithm, _no_reasons()
+    choice = _choose(request, noise, engine)
+    if choice.candidate.model == "linear":
+        return "linear", choice.candidate.noise, choice.scored.units.logarithm, choice.told()
+    return "mlp", noise, choice.scored.units.logarithm, choice.told()
+
+
+def _no_reasons() -> dict[str, Any]:
+    return {"sentences": []}
+
+
+def _rescaled(request: Request, logarithm: np.ndarray | None) -> tuple[Dataset, Scaling, list[str]]:
+    """The table that is fitted, the way to it, and the names of the columns taken by their logarithm."""
+    marked = np.zeros(request.table.d, dtype=bool) if logarithm is None else logarithm
+    table, units = rescaled(request.table, logarithm=marked, standardise=request.standardise)
+    return table, units, [name for name, taken in zip(request.table.names, marked, strict=True) if taken]
+
+
+def _described(engine: Any) -> dict[str, Any]:
+    known = {**ENGINES, **{name: kind for name, (kind, _) in BASELINES.items()}}
+    name = next(name for name, kind in known.items() if isinstance(engine, kind))
+    return {"name": name, **to_json(engine)}
+
+
+def _functional(model: str | FunctionalModel, noise: Noise | None, preset: str) -> FunctionalModel:
+    if not isinstance(model, str):
+        return model
+    if model not in MODELS:
+        raise ConfigError(
+            f"engine straight-through takes model {' or '.join(MODELS)}, not {model!r}; use engine exact or orders"
+        )
+    if preset == "paper":
+        return MODELS[model](noise=noise or "unit", bias=False)
+    return MODELS[model](noise=noise or "unequal")
+
+
+def _straight_through(engine: str | Engine, model: FunctionalModel, preset: str, rows: int) -> StraightThrough:
+    if isinstance(engine, StraightThrough):
+        return engine
+    if preset == "paper":
+        return StraightThrough.paper(batch_size=64 if model.name == "linear" else 256)
+    return StraightThrough.for_rows(rows)

@@ -1,0 +1,25 @@
+"""5. SUMMARIES: the questions that people ask of a posterior, one function each; `Posterior` has them as methods."""
+
+from vcuda.summaries.comparison import Comparison, compare
+from vcuda.summaries.effects import Effect, effect, effects
+from vcuda.summaries.experiments import what_next
+from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, blanket, paths
+from vcuda.summaries.structures import NamedGraph, best_graph, consensus, edge_types
+
+__all__ = [
+    "Blanket",
+    "Comparison",
+    "Effect",
+    "NamedGraph",
+    "Paths",
+    "ancestor_probabilities",
+    "best_graph",
+    "blanket",
+    "compare",
+    "consensus",
+    "edge_types",
+    "effect",
+    "effects",
+    "paths",
+    "what_next",
+]

@@ -1,0 +1,310 @@
+"""What happens to one variable when another is set: total causal effects, with graph, weights and noise uncertain.
+
+Every draw is a whole causal model: a DAG, and functions of its nodes. The arrows into the cause are cut, the cause is
+set to x, and the expectation of the outcome is computed, exactly for linear functions and by simulation for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vcuda.errors import ConfigError
+from vcuda.graphs import ancestor_sets
+from vcuda.posterior.laws import Scaling
+from vcuda.posterior.mechanisms import CausalModel, Mechanism
+from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.variables import check_draws, two_positions
+
+LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
+GRID_POINTS, GRID_REACH = 21, 1.5
+# Rows that one model is simulated with, in pairs of opposite noise, the same for every x: what is left of the noise in
+# a curve is what its bends make of it.
+SIMULATED_ROWS = 128
+# Models that say where the cause usually lies, when nobody says where to look.
+RANGE_MODELS = 100
+# What the draws of all effects at once may take.
+MOST_BYTES = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """The total causal effect of ``cause`` on ``outcome``, in the user's units.
+
+    Parameters
+    ----------
+    draws
+        ``(s,)``: by how much the expected outcome changes when the cause is set one unit higher. For functions that
+        bend, and for columns that were fitted on their logarithm, the average over the range of ``curve``.
+    probability_zero
+        That there is no directed path from cause to outcome, and so exactly no effect.
+    curve
+        The expected outcome when the cause is set to x: ``x``, ``mean``, and the band from ``low`` to ``high`` that
+        holds 90 % of the posterior at each x.
+    linear
+        Whether the curve is a straight line in every draw.
+    """
+
+    cause: str
+    outcome: str
+    draws: np.ndarray
+    probability_zero: float
+    curve: pd.DataFrame
+    linear: bool
+
+    @property
+    def mean(self) -> float:
+        """The posterior mean, graphs without a path counted as zero."""
+        return float(self.draws.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """What holds 90 % of the posterior, 5 % on each side."""
+        return self.quantiles(0.05, 0.95)
+
+    def quantiles(self, low: float, high: float) -> tuple[float, float]:
+        """Two quantiles of the posterior."""
+        return float(np.quantile(self.draws, low)), float(np.quantile(self.draws, high))
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        low, high = self.interval
+        first, last = self.curve.x.iloc[0], self.curve.x.iloc[-1]
+        where = "" if self.linear else f", on average between {first:.4g} and {last:.4g}"
+        return (
+            f"Setting {self.cause} one unit higher changes {self.outcome} by {self.mean:.4g} (90 % interval {low:.4g} "
+            f"to {high:.4g}){where}; with probability {self.probability_zero:.2f} not at all."
+        )
+
+    def __repr__(self) -> str:
+        return f"<Effect: {self.sentence}>"
+
+
+def effect(
+    posterior: Posterior,
+    cause: str,
+    outcome: str,
+    *,
+    at: Sequence[float] | None = None,
+    draws: int | None = None,
+    seed: int = 0,
+) -> Effect:
+    """The posterior of the total causal effect of one variable on another.
+
+    Parameters
+    ----------
+    at
+        Values of the cause for the curve, at least two; by default 21 over 1.5 standard deviations around its mean, as
+        the fitted models themselves have them.
+    draws
+        How many causal models; by default 1,000 where functions are linear and 200 where they are simulated.
+    """
+    first, last = two_positions(posterior.names, cause, outcome)
+    if draws is not None:
+        check_draws(draws)
+    rng, range_rng = (np.random.default_rng([seed, stream]) for stream in (1, 2))
+    if at is None:
+        values = _usual_range(posterior.law.models(range_rng, posterior.names, RANGE_MODELS), first, range_rng)
+    else:
+        values = _checked(at, cause)
+    responses: list[_Response] = []
+    for model in posterior.law.models(rng, posterior.names, draws or LINEAR_DRAWS):
+        if model.scaling.logarithm[first] and values[0] <= 0:
+            raise ConfigError(f"{cause!r} was fitted on its logarithm; give positive values, not {values[0]:g}")
+        responses.append(_response(model, first, last, values, rng))
+        if draws is None and responses[0].simulated and len(responses) == SIMULATED_DRAWS:
+            break
+    curves = np.stack([response.curve for response in responses])
+    low, high = np.quantile(curves, [0.05, 0.95], axis=0)
+    return Effect(
+        cause=cause,
+        outcome=outcome,
+        draws=np.array([response.slope for response in responses]),
+        probability_zero=float(np.mean([not response.connected for response in responses])),
+        curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
+        linear=all(response.straight for response in responses),
+    )
+
+
+def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -> pd.DataFrame:
+    """The total effects of all ordered pairs at once, for linear models of columns as they are.
+
+    ``cause``, ``outcome``, posterior ``mean``, the 90 % interval from ``low`` to ``high``, and ``probability_zero``,
+    that there is no directed path; the surest first.
+    """
+    check_draws(draws)
+    nodes = len(posterior.names)
+    if 8 * draws * nodes**2 > MOST_BYTES:
+        raise ConfigError(
+            f"all effects of {nodes:,} variables in {draws:,} draws do not fit into {MOST_BYTES / 1e9:.0f} GB; ask for "
+            f"at most {int(MOST_BYTES / (8 * nodes**2)):,} draws, or for single effects"
+        )
+    drawn, apart = np.zeros((draws, nodes, nodes)), np.zeros((nodes, nodes))
+    rng = np.random.default_rng([seed, 1])
+    for number, model in enumerate(posterior.law.models(rng, posterior.names, draws)):
+        if model.scaling.logarithm.any():
+            raise ConfigError(
+                "columns were fitted on their logarithms, so that effects are curves; ask for single ones"
+            )
+        weights = np.zeros((nodes, nodes))
+        for node in range(nodes):
+            parents = model.parents(node)
+            slopes = model.mechanism(node, parents).slopes
+            if slopes is None:
+                raise ConfigError("the functions of this model bend, so that effects are curves; ask for single ones")
+            weights[parents, node] = slopes
+        sets = ancestor_sets(model.sources, model.targets, nodes)
+        upstream = np.array([[bits >> node & 1 for bits in sets] for node in range(nodes)], dtype=bool)
+        total = np.where(upstream, np.linalg.inv(np.eye(nodes) - weights), 0.0)
+        drawn[number] = total * (model.scaling.scale / model.scaling.scale[:, None])
+        apart += ~upstream
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    mean, zero = drawn.mean(axis=0), apart / draws
+    causes, outcomes = np.nonzero(~np.eye(nodes, dtype=bool))
+    order = np.argsort(zero[causes, outcomes], kind="stable")
+    which = causes[order], outcomes[order]
+    names = np.asarray(posterior.names, dtype=object)
+    return pd.DataFrame(
+        {
+            "cause": names[which[0]],
+            "outcome": names[which[1]],
+            "mean": mean[which],
+            "low": low[which],
+            "high": high[which],
+            "probability_zero": zero[which],
+        }
+    )
+
+
+def _checked(at: Sequence[float], cause: str) -> np.ndarray:
+    values = np.unique(np.asarray(at, dtype=np.float64))
+    if values.size < 2 or not np.isfinite(values).all():
+        raise ConfigError(f"the curve needs at least two different finite values of {cause!r}, got {list(at)}")
+    return values
+
+
+class _Upstream(NamedTuple):
+    """What a node hangs on: all nodes above it, itself last, each after its parents, with mechanisms drawn."""
+
+    order: list[int]
+    parents: dict[int, np.ndarray]
+    mechanisms: dict[int, Mechanism]
+
+    @classmethod
+    def of(cls, model: CausalModel, node: int, *, cut: int | None = None) -> _Upstream:
+        """The node ``cut`` is set from outside: it has no parents and no mechanism."""
+        order: list[int] = []
+        parents: dict[int, np.ndarray] = {}
+        waiting = [(node, False)]
+        while waiting:
+            current, parents_done = waiting.pop()
+            if parents_done:
+                order.append(current)
+            elif current not in parents:
+                parents[current] = model.parents(current) if current != cut else np.empty(0, dtype=np.int64)
+                waiting.append((current, True))
+                waiting += [(int(parent), False) for parent in parents[current]]
+        return cls(order, parents, {node: model.mechanism(node, parents[node]) for node in order if node != cut})
+
+    @property
+    def linear(self) -> bool:
+        return all(mechanism.slopes is not None for mechanism in self.mechanisms.values())
+
+    def line(self, cut: int | None) -> tuple[float, float, float]:
+        """Intercept, slope in the cut node, and variance of the last node where all is linear: one pass backwards."""
+        reach = dict.fromkeys(self.order, 0.0)
+        reach[self.order[-1]] = 1.0
+        intercept = variance = 0.0
+        for node in reversed(self.order):
+            if node == cut:
+                continue
+            mechanism = self.mechanisms[node]
+            assert mechanism.slopes is not None
+            intercept += reach[node] * mechanism.intercept
+            variance += (reach[node] * mechanism.noise) ** 2
+            for parent, slope in zip(self.parents[node].tolist(), mechanism.slopes.tolist(), strict=True):
+                reach[parent] += reach[node] * slope
+        return intercept, 0.0 if cut is None else reach.get(cut, 0.0), variance
+
+    def simulate(self, rng: np.random.Generator, cut: int | None, values: np.ndarray) -> np.ndarray:
+        """The last node without its own noise, ``(g, m)``, when the cut node has each of the values ``(g,)``.
+
+        ``(1, m)`` if they do not matter. The same noise for every value, and each of its draws with its opposite.
+        """
+        half = rng.standard_normal((len(self.order), SIMULATED_ROWS // 2))
+        noise = np.concatenate([half, -half], axis=1)
+        found: dict[int, np.ndarray] = {}
+        for node, own in zip(self.order, noise, strict=True):
+            if node == cut:
+                found[node] = np.broadcast_to(values[:, None], (len(values), SIMULATED_ROWS))
+                continue
+            inputs = np.broadcast_arrays(*(found[parent] for parent in self.parents[node].tolist()), own[None])[:-1]
+            shape = inputs[0].shape if inputs else (1, SIMULATED_ROWS)
+            flat = np.stack([array.reshape(-1) for array in inputs], axis=1) if inputs else np.empty((shape[1], 0))
+            mechanism = self.mechanisms[node]
+            found[node] = mechanism.function(flat).reshape(shape)
+            if node != self.order[-1]:
+                found[node] = found[node] + mechanism.noise * own
+        return found[self.order[-1]]
+
+    @property
+    def own_variance(self) -> float:
+        """Of the last node's noise."""
+        return self.mechanisms[self.order[-1]].noise ** 2
+
+
+class _Response(NamedTuple):
+    """One model: the expected outcome ``(g,)`` at each value of the cause, and by how much a unit changes it."""
+
+    curve: np.ndarray
+    slope: float
+    straight: bool
+    simulated: bool
+    connected: bool
+
+
+def _response(model: CausalModel, cause: int, outcome: int, values: np.ndarray, rng: np.random.Generator) -> _Response:
+    upstream = _Upstream.of(model, outcome, cut=cause)
+    own, target = model.scaling.of(cause), model.scaling.of(outcome)
+    scaled = own.apply(values[:, None])[:, 0]
+    connected, linear = cause in upstream.parents, upstream.linear
+    straight = linear and not (own.logarithm[0] or target.logarithm[0])
+    if linear:
+        intercept, slope, variance = upstream.line(cause)
+        curve = _expected(target, intercept + slope * scaled, variance)
+        if straight:
+            return _Response(curve, slope * float(target.scale[0] / own.scale[0]), True, False, connected)
+    else:
+        heights = _expected(target, upstream.simulate(rng, cause, scaled), upstream.own_variance).mean(axis=1)
+        curve = np.broadcast_to(heights, values.shape)
+    change = float((curve[-1] - curve[0]) / (values[-1] - values[0])) if connected else 0.0
+    return _Response(curve, change, straight, not linear, connected)
+
+
+def _expected(scaling: Scaling, means: np.ndarray, variance: float) -> np.ndarray:
+    """The expectation in the user's units of a normal variable; that of a log-normal one is above its median."""
+    excess = 0.5 * variance * scaling.scale[0] if scaling.logarithm[0] else 0.0
+    return scaling.undo((means + excess).reshape(-1, 1)).reshape(means.shape)
+
+
+def _usual_range(models: Iterator[CausalModel], node: int, rng: np.random.Generator) -> np.ndarray:
+    """Values ``(g,)`` around where the models put a node when nobody sets it, in the user's units."""
+    means, variances = [], []
+    for model in models:
+        upstream = _Upstream.of(model, node)
+        if upstream.linear:
+            mean, _, variance = upstream.line(None)
+        else:
+            simulated = upstream.simulate(rng, None, np.empty(0))
+            mean, variance = float(simulated.mean()), float(simulated.var()) + upstream.own_variance
+        own = model.scaling.of(node)
+        means.append(own.centre[0] + own.scale[0] * mean)
+        variances.append(own.scale[0] ** 2 * variance)
+    spread = np.sqrt(np.mean(variances) + np.var(means))
+    values = np.mean(means) + spread * np.linspace(-GRID_REACH, GRID_REACH, GRID_POINTS)
+    return np.exp(values) if model.scaling.logarithm[node] else values

@@ -1,0 +1,343 @@
+"""Questions about graphs: every answer against brute force over enumerated graphs, and for every engine's law."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise, permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vcuda
+from vcuda.errors import ConfigError
+from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
+from vcuda.infer.straight_through import StraightThrough
+from vcuda.infer.variational import Variational
+from vcuda.models.scores import BGe
+from vcuda.posterior.point import ScoredGraphs
+from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.samples import GraphSamples
+from vcuda.summaries.experiments import direction_doubt
+from vcuda.summaries.structures import log_orders
+from vcuda.summaries.variables import position
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def posterior_over(graphs, weights=None, names=NAMES):
+    """A posterior that holds just these graphs."""
+    cube = np.asarray(graphs, dtype=bool)
+    cube = cube[None] if cube.ndim == 2 else cube
+    samples = GraphSamples.from_dense(names[: cube.shape[1]], cube, weights)
+    law = ScoredGraphs(samples, samples.edge_probabilities())
+    return Posterior(samples.names, law, Status("ok", "Made by hand."), {}, {}, {})
+
+
+def graph_of(nodes, *edges):
+    graph = np.zeros((nodes, nodes), dtype=bool)
+    for i, j in edges:
+        graph[i, j] = True
+    return graph
+
+
+def random_posterior(seed, nodes=4, size=40):
+    """Distinct graphs of equal weights, so that as many draws are those graphs exactly once."""
+    rng = np.random.default_rng(seed)
+    graphs = enumerate_dags(nodes)
+    chosen = graphs[rng.choice(len(graphs), size, replace=False)]
+    return chosen, posterior_over(chosen)
+
+
+def shd(first, second):
+    """Pairs of nodes that differ: an edge turned round counts once."""
+    return int(np.triu((first != second) | (first.T != second.T), k=1).sum())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_consensus_has_the_smallest_expected_distance_of_all_dags(seed):
+    rng = np.random.default_rng(seed)
+    graphs = enumerate_dags(4)
+    chosen = graphs[rng.choice(len(graphs), 6, replace=False)]
+    weights = rng.dirichlet(np.ones(6))
+    answer = posterior_over(chosen, weights).consensus()
+    distances = np.array([weights @ [shd(graph, other) for other in chosen] for graph in graphs])
+    assert is_dag(answer.graph)
+    assert answer.expected_shd == pytest.approx(weights @ [shd(answer.graph, other) for other in chosen])
+    assert "no DAG" in answer.rule
+    assert answer.expected_shd == pytest.approx(distances.min())
+
+
+def test_a_threshold_makes_a_cycle_here_and_the_consensus_does_not():
+    turning = [graph_of(3, (0, 1), (1, 2)), graph_of(3, (1, 2), (2, 0)), graph_of(3, (2, 0), (0, 1))]
+    posterior = posterior_over(turning)
+    assert not is_dag(posterior.edge_probabilities.to_numpy() > 0.5)
+    answer = posterior.consensus()
+    assert is_dag(answer.graph)
+    assert answer.graph.sum() == 2
+    assert "1 edges were left out because of cycles" in answer.rule
+
+
+def test_the_consensus_keeps_an_edge_whose_direction_is_open_and_says_so():
+    answer = posterior_over([graph_of(2, (0, 1)), graph_of(2, (1, 0))]).consensus()
+    edges = answer.edges()
+    assert len(edges) == 1
+    assert edges.probability[0] == edges.opposite[0] == 0.5
+    assert "a -> b  0.50 (opposite 0.50)" in repr(answer)
+    assert answer.cpdag().to_numpy().tolist() == [[0, 1], [1, 0]]
+
+
+def test_orders_are_counted_and_the_formula_for_many_nodes_is_a_lower_bound(monkeypatch):
+    rng = np.random.default_rng(0)
+    for graph in enumerate_dags(4)[rng.choice(543, 40, replace=False)]:
+        edges = np.argwhere(graph).tolist()
+        count = sum(all(order.index(i) < order.index(j) for i, j in edges) for order in permutations(range(4)))
+        assert log_orders(graph) == pytest.approx(np.log(count))
+        with monkeypatch.context() as changed:
+            changed.setattr("vcuda.summaries.structures.COUNTED_NODES", 0)
+            bound = log_orders(graph)
+        assert bound <= np.log(count) + 1e-9
+        if graph.sum(axis=0).max() <= 1 or graph.sum(axis=1).max() <= 1:
+            assert bound == pytest.approx(np.log(count))
+
+
+def test_the_best_graph_is_that_of_the_enumerated_posterior():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 4))
+    values[:, 1] += values[:, 0]
+    values[:, 3] += 0.5 * values[:, 1] - 0.7 * values[:, 2]
+    posterior = vcuda.fit(values, model="linear", engine="exact", prior=0.3, seed=0)
+    score = BGe().prepare(values)
+    graphs = enumerate_dags(4)
+    log_joint = np.array(
+        [
+            sum(score.score(j, np.flatnonzero(graph[:, j]).tolist()) for j in range(4))
+            + graph.sum() * np.log(0.3 / 0.7)
+            + log_orders(graph)
+            for graph in graphs
+        ]
+    )
+    answer = posterior.map(draws=1000)
+    place = int(np.flatnonzero((graphs == answer.graph).all(axis=(1, 2)))[0])
+    assert log_joint[place] == pytest.approx(log_joint.max())
+    assert "Highest posterior probability" in answer.rule
+
+
+def test_without_a_score_the_best_graph_is_the_most_frequent_and_then_the_most_probable():
+    chain, fork, other = graph_of(3, (0, 1), (1, 2)), graph_of(3, (0, 1), (0, 2)), graph_of(3, (0, 1), (1, 2), (0, 2))
+    often = posterior_over([chain, fork, other], [0.2, 0.7, 0.1]).map()
+    assert np.array_equal(often.graph, fork)
+    assert "Drawn most often" in often.rule
+    tied = posterior_over([fork, chain, other]).map(draws=3)
+    assert np.array_equal(tied.graph, other)  # each edge of it has probability 2/3 or 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_edge_types_are_shares_of_the_classes_of_the_graphs(seed):
+    graphs, posterior = random_posterior(seed)
+    table = posterior.cpdag(draws=len(graphs))
+    assert len(table) == 6
+    np.testing.assert_allclose(table[["directed", "reversed", "undirected", "none"]].sum(axis=1), 1.0)
+    classes = [cpdag(graph) for graph in graphs]
+    for row in table.itertuples():
+        i, j = NAMES.index(row.source), NAMES.index(row.target)
+        forward, back = np.array([(c[i, j], c[j, i]) for c in classes]).T
+        assert row.directed == pytest.approx(np.mean(forward & ~back))
+        assert row.reversed == pytest.approx(np.mean(back & ~forward))
+        assert row.undirected == pytest.approx(np.mean(forward & back))
+        assert row.directed >= row.reversed
+    assert (posterior.cpdag(minimum=0.6, draws=40).none <= 0.4 + 1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ancestors_and_paths_against_every_path_of_every_graph(seed):
+    graphs, posterior = random_posterior(seed, nodes=5, size=60)
+    matrix = posterior.ancestors(draws=60)
+    np.testing.assert_allclose(matrix.to_numpy(), np.mean([ancestors(graph) for graph in graphs], axis=0))
+    shares = Counter()
+    for middle in (order for size in range(4) for order in permutations(("b", "c", "d"), size)):
+        way = ("a", *middle, "e")
+        steps = [(NAMES.index(i), NAMES.index(j)) for i, j in pairwise(way)]
+        shares[" -> ".join(way)] = np.mean([all(graph[step] for step in steps) for graph in graphs])
+    answer = posterior.paths("a", "e", most=100, draws=60)
+    told = dict(zip(answer.table.path, answer.table.probability, strict=True))
+    assert told == pytest.approx({way: share for way, share in shares.items() if share})
+    assert answer.table.probability.is_monotonic_decreasing
+    assert answer.probability == pytest.approx(matrix.loc["a", "e"])
+    few = posterior.paths("a", "e", most=3, draws=60).table
+    pd.testing.assert_frame_equal(few, answer.table.head(3))
+    assert "a is upstream of e" in repr(answer)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_blanket_is_what_the_moral_graph_joins(seed):
+    graphs, posterior = random_posterior(seed)
+    answer = posterior.blanket("b", draws=len(graphs))
+    counted = Counter()
+    members = defaultdict(float)
+    for graph in graphs:
+        moral = graph | graph.T
+        for child in range(4):
+            parents = np.flatnonzero(graph[:, child])
+            moral[np.ix_(parents, parents)] = True
+        found = [NAMES[k] for k in np.flatnonzero(moral[1]) if k != 1]
+        counted[", ".join(found)] += 1
+        for name in found:
+            members[name] += 1 / len(graphs)
+    for row in answer.members.itertuples():
+        assert row.probability == pytest.approx(members[row.variable])
+        assert row.parent + row.child + row.spouse == pytest.approx(row.probability)
+        assert row.parent == pytest.approx(np.mean(graphs[:, NAMES.index(row.variable), 1]))
+    top = counted.most_common(1)[0][1]
+    assert answer.sets.probability[0] == pytest.approx(top / len(graphs))
+    assert {row.blanket: row.probability for row in answer.sets.itertuples()}.items() <= {
+        name: pytest.approx(count / len(graphs)) for name, count in counted.items()
+    }.items()
+
+
+def test_a_comparison_is_by_name_and_counts_pairs():
+    first = posterior_over([graph_of(3, (0, 1)), graph_of(3, (1, 2))])
+    turned = [2, 0, 1]
+    same = [graph_of(3, (0, 1))[np.ix_(turned, turned)], graph_of(3, (1, 2))[np.ix_(turned, turned)]]
+    again = posterior_over(same, names=("c", "a", "b"))
+    assert first.compare(again).sum_of_differences == 0
+    other = posterior_over([graph_of(4, (1, 0), (3, 0))], names=("a", "b", "c", "x"))
+    answer = first.compare(other)
+    # The pair a, b: (.5, 0, .5) against (0, 1, 0) for a -> b, b -> a, apart; b, c: (.5, 0, .5) against apart.
+    assert answer.pairs_that_differ == pytest.approx(1.0 + 0.5)
+    assert answer.sum_of_differences == pytest.approx(0.5 + 1.0 + 0.5)
+    assert (answer.edges.source[0], answer.edges.target[0], answer.edges.difference[0]) == ("b", "a", 1.0)
+    assert (answer.only_here, answer.only_there) == ((), ("x",))
+    assert "b -> a  0.00 -> 1.00 (+1.00)" in repr(answer)
+    with pytest.raises(ConfigError, match="share 0"):
+        first.compare(posterior_over([graph_of(2)], names=("y", "z")))
+
+
+def entropy(keys):
+    shares = np.array(list(Counter(keys).values())) / len(keys)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def test_an_experiment_teaches_the_entropy_of_what_it_splits():
+    """Over one equivalence class: the entropy of the classes that remain, less that of none."""
+    for start in (graph_of(4, (0, 1), (0, 2), (0, 3)), graph_of(4, (0, 1), (1, 2), (2, 3)), ~np.tri(4, dtype=bool)):
+        graphs = [graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(start))]
+        told = posterior_over(graphs).what_next(draws=len(graphs)).set_index("variable")
+        for node in range(4):
+            remaining = [cpdag(graph, intervened=[node]).tobytes() for graph in graphs]
+            assert told.information[NAMES[node]] == pytest.approx(entropy(remaining))
+    # A star of three: its middle is the root or one of the leaves is.
+    star = [
+        graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(graph_of(4, (0, 1), (0, 2), (0, 3))))
+    ]
+    table = posterior_over(star).what_next(draws=4)
+    assert table.variable[0] == "a"
+    assert table.information[0] == pytest.approx(2.0)
+
+
+def test_expected_orientations_count_what_follows_elsewhere_and_doubtful_edges_only():
+    chain = [graph for graph in enumerate_dags(3) if np.array_equal(cpdag(graph), cpdag(graph_of(3, (0, 1), (1, 2))))]
+    probabilities = np.mean(chain, axis=0)
+    told = posterior_over(chain).what_next(draws=3).set_index("variable").edges_oriented
+    share = probabilities[0, 1] / (probabilities[0, 1] + probabilities[1, 0])
+    doubt = -(share * np.log2(share) + (1 - share) * np.log2(1 - share))
+    for node in range(3):
+        oriented = [compelled_edges(*np.nonzero(graph), 3, intervened=[node]).sum() for graph in chain]
+        assert told[NAMES[node]] == pytest.approx(doubt * np.mean(oriented))
+    sure = posterior_over([graph_of(3, (0, 1), (1, 2))]).what_next(draws=1)
+    assert (sure.information == 0).all()
+    assert (sure.edges_oriented == 0).all()
+
+
+@pytest.mark.parametrize("already", [(), ("c",)])
+def test_expected_orientations_are_those_of_whole_essential_graphs(already):
+    """Components are looked at one by one; here all edges of every graph at once."""
+    rng = np.random.default_rng(4)
+    everything = enumerate_dags(5)
+    graphs = everything[rng.choice(len(everything), 30, replace=False)]
+    done = [NAMES.index(name) for name in already]
+    probabilities = np.mean(graphs, axis=0)
+    doubt = direction_doubt(probabilities)
+    expected = np.zeros(5)
+    for graph in graphs:
+        sources, targets = np.nonzero(graph)
+        before = compelled_edges(sources, targets, 5, intervened=done)
+        for node in range(5):
+            new = compelled_edges(sources, targets, 5, intervened=[*done, node]) & ~before
+            expected[node] += doubt[sources[new], targets[new]].sum() / 30
+    assert expected.max() > 0.05
+    told = posterior_over(graphs).what_next(already=already, draws=30).set_index("variable").edges_oriented
+    np.testing.assert_allclose(told[list(NAMES)], expected, atol=1e-12)
+
+
+def test_an_experiment_that_was_done_teaches_nothing_more():
+    star = [
+        graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(graph_of(4, (0, 1), (0, 2), (0, 3))))
+    ]
+    told = posterior_over(star).what_next(already=["a"], draws=4)
+    assert (told.information == 0).all()
+    with pytest.raises(ConfigError, match="no variable 'q'"):
+        posterior_over(star).what_next(already=["q"])
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    posterior = posterior_over(graph_of(3, (0, 1)), names=("Raf", "Mek", "Erk"))
+    for ask in (
+        lambda: posterior.paths("Raf", "Mk"),
+        lambda: posterior.blanket("Mk"),
+        lambda: posterior.effect("Mk", "Erk"),
+    ):
+        with pytest.raises(ConfigError, match="no variable 'Mk'; did you mean 'Mek'"):
+            ask()
+    with pytest.raises(ConfigError, match="did you mean 'Raf'"):
+        posterior.blanket("RAF")
+    with pytest.raises(ConfigError, match="there are 'Raf', 'Mek', 'Erk'"):
+        posterior.blanket("temperature")
+    with pytest.raises(ConfigError, match="two different variables"):
+        posterior.paths("Raf", "Raf")
+    with pytest.raises(ConfigError, match="draws must be at least 1"):
+        posterior.ancestors(draws=0)
+    assert position(NAMES, "e") == 4
+
+
+FITS = {
+    "exact": {"model": "linear", "engine": "exact"},
+    "equal noise": {"model": "linear", "noise": "equal", "engine": "exact"},
+    "additive": {"model": "additive", "engine": "exact"},
+    "gp": {"model": "gp", "engine": "exact"},
+    "orders": {"model": "linear", "engine": "orders"},
+    "variational": {"model": "linear", "engine": Variational()},
+    "straight-through": {"model": "linear", "engine": StraightThrough(epochs=20, restarts=2, graph_samples=2)},
+    "mlp": {"model": "mlp", "engine": StraightThrough(epochs=10, restarts=2, graph_samples=1)},
+}
+# Programs of their own must be compiled for these.
+COMPILED = ("orders", "variational", "straight-through", "mlp")
+
+
+@pytest.fixture(scope="module")
+def table():
+    return vcuda.simulate("er", nodes=5, edges=5, rows=120, test_rows=5, seed=3).train
+
+
+@pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FITS]
+)
+def test_every_engine_answers_every_question_and_so_does_its_run_folder(name, table, tmp_path):
+    posterior = vcuda.fit(table, seed=1, **FITS[name])
+    assert is_dag(posterior.consensus().graph)
+    assert is_dag(posterior.map(draws=50).graph)
+    assert posterior.cpdag(draws=50).directed.between(0, 1).all()
+    upstream = posterior.ancestors(draws=50)
+    assert (upstream.to_numpy() >= posterior.sample(50).edge_probabilities() - 1e-9).all()
+    assert posterior.paths("X1", "X2", draws=50).probability == pytest.approx(upstream.loc["X1", "X2"])
+    assert posterior.blanket("X3", draws=50).members.probability.between(0, 1).all()
+    assert list(posterior.what_next(draws=50).columns) == ["variable", "information", "edges_oriented"]
+    found = posterior.effect("X1", "X2", draws=30)
+    assert found.draws.shape == (30,)
+    assert np.isfinite(found.draws).all()
+    assert np.isfinite(found.curve.to_numpy()).all()
+    assert found.linear == (name not in ("additive", "gp", "mlp"))
+    posterior.save(tmp_path / "run")
+    again = vcuda.Posterior.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.effect("X1", "X2", draws=30).draws, found.draws)
+    assert again.compare(posterior).sum_of_differences == 0
+    assert np.array_equal(again.map(draws=50).graph, posterior.map(draws=50).graph)
