@@ -9,12 +9,12 @@ from scipy.special import logsumexp
 from vcuda.data.simulate import simulate
 from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, closure, drop_losses, settle, widen
+from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, closure, settle, widen
 from vcuda.infer.orders.sweeps import masks_of, spread
 from vcuda.infer.orders.tables import build_tables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.discrete import BDeu
-from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
+from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore, drop_losses
 
 
 @pytest.fixture(scope="module")

@@ -226,17 +226,23 @@ class GramScore:
         gained[excluded] = -np.inf
         return gained
 
-    def losses(self, target: int, parents: Sequence[int]) -> np.ndarray:
-        """Return what the score loses (k,) if one of the k parents is dropped."""
-        chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        inverse = np.linalg.inv(self.gram[np.ix_(chosen, chosen)] + self.ridge * np.eye(chosen.size))
-        weights = inverse @ self.gram[chosen, target]
-        residual = self.gram[target, target] + self.target_ridge - weights @ self.gram[chosen, target]
-        log_det = -np.linalg.slogdet(inverse)[1] - chosen.size * np.log(self.ridge)
-        pivots = 1 / np.diag(inverse)
-        size = np.asarray(chosen.size)
-        here = self.local(np.asarray(residual), np.asarray(log_det), size)
-        return here - self.local(residual + weights**2 * pivots, log_det - np.log(pivots / self.ridge), size - 1)
+
+def drop_losses(score: LocalScore, target: int, parents: np.ndarray) -> np.ndarray:
+    """Return what leaving out each of the parents (k,) loses in score."""
+    if not isinstance(score, GramScore):
+        chosen = parents.tolist()
+        together = score.score(target, chosen)
+        return np.array([together - score.score(target, chosen[:t] + chosen[t + 1 :]) for t in range(parents.size)])
+    inverse = np.linalg.inv(score.gram[np.ix_(parents, parents)] + score.ridge * np.eye(parents.size))
+    weights = inverse @ score.gram[parents, target]
+    residual = score.gram[target, target] + score.target_ridge - weights @ score.gram[parents, target]
+    spread = np.diag(inverse)
+    log_det = -np.linalg.slogdet(inverse)[1] - parents.size * np.log(score.ridge) if parents.size else 0.0
+    size = np.asarray(parents.size)
+    whole = score.local(np.asarray(residual), np.asarray(log_det), size)
+    # Without a parent the quadratic form rises by w²/(M^-1), and the determinant loses that pivot.
+    without = score.local(residual + weights**2 / spread, log_det + np.log(spread) + np.log(score.ridge), size - 1)
+    return np.asarray(whole - without)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
+from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, drop_losses
 
 # A parent this many nats better than without it, and than the turned arrow, may be fixed where a hub needs
 # its bit.
@@ -50,24 +50,6 @@ def all_others(prior: EdgePrior) -> Candidates:
     allowed = np.isfinite(prior.log_odds) & ~prior.required
     none = np.zeros(0, dtype=np.int64)
     return Candidates(tuple(np.flatnonzero(allowed[:, j]) for j in range(nodes)), (none,) * nodes)
-
-
-def drop_losses(score: LocalScore, target: int, parents: np.ndarray) -> np.ndarray:
-    """Return what leaving out each of the parents (k,) loses in score."""
-    if not isinstance(score, GramScore):
-        chosen = parents.tolist()
-        together = score.score(target, chosen)
-        return np.array([together - score.score(target, chosen[:t] + chosen[t + 1 :]) for t in range(parents.size)])
-    inverse = np.linalg.inv(score.gram[np.ix_(parents, parents)] + score.ridge * np.eye(parents.size))
-    weights = inverse @ score.gram[parents, target]
-    residual = score.gram[target, target] + score.target_ridge - weights @ score.gram[parents, target]
-    spread = np.diag(inverse)
-    log_det = -np.linalg.slogdet(inverse)[1] - parents.size * np.log(score.ridge) if parents.size else 0.0
-    size = np.asarray(parents.size)
-    whole = score.local(np.asarray(residual), np.asarray(log_det), size)
-    # Without a parent the quadratic form rises by w²/(M^-1), and the determinant loses that pivot.
-    without = score.local(residual + weights**2 / spread, log_det + np.log(spread) + np.log(score.ridge), size - 1)
-    return np.asarray(whole - without)
 
 
 def choose_parents(
