@@ -322,24 +322,27 @@ def test_a_truth_of_the_prior_has_the_effects_of_its_paths():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "tables"), [("unit", 60), ("equal", 60), ("unequal", 60)])
-def test_intervals_hold_the_truth_as_often_as_they_say_when_it_is_drawn_from_the_prior(noise, tables):
+@pytest.mark.parametrize("noise", ["unit", "equal", "unequal"])
+def test_intervals_hold_the_truth_as_often_as_they_say_when_it_is_drawn_from_the_prior(noise):
     rows = 500 if noise == "unequal" else 100  # more rows, more directions that are sure
-    lines = effect_lines(noise, tables=tables, nodes=5, rows=rows, draws=400, seed=0)
-    nonzero = lines[lines.probability_zero < 0.5]
-    # The posterior is calibrated given anything that it says itself; where zero has most of the mass the interval
-    # is zero alone and right more often than 90 %.
-    assert len(nonzero) >= 200
-    assert 0.85 <= nonzero.covered.mean() <= 0.95
-    assert lines.covered.mean() >= 0.9 - 3 * share_and_error(lines, "covered")[1]
-    zero = lines.assign(off=~lines.path - lines.probability_zero)
-    share, error = share_and_error(zero, "off")
-    assert abs(share) < 3.5 * error
+    lines = effect_lines(noise, tables=60, nodes=5, rows=rows, draws=200, seed=0)
+    # A posterior is calibrated given anything that it says itself, such as that there is probably an effect. Errors are
+    # over tables, about .025; three of them.
+    likely = lines[lines.probability_zero < 0.5]
+    assert len(likely) >= 200
+    share, error = share_and_error(likely, "covered")
+    assert abs(share - 0.9) < 3 * error
+    # Over all pairs more than 90 %: an interval that is zero alone, because zero has nearly all of the mass, is right
+    # as often as that mass says.
+    share, error = share_and_error(lines, "covered")
+    assert 0.85 < share < 0.95 + 2 * error
+    share, error = share_and_error(lines.assign(off=~lines.path - lines.probability_zero), "off")
+    assert abs(share) < 3 * error
 
 
 @pytest.mark.slow
 def test_the_experiment_put_first_orients_more_than_a_random_one():
-    lines = experiment_lines(tables=20, nodes=8, rows=300, seed=100)
+    lines = experiment_lines(tables=20, nodes=6, rows=300, seed=100)
     gain = lines.what_next - lines.random
     assert gain.mean() > 2 * gain.std() / np.sqrt(len(gain))
     assert lines.what_next.mean() <= lines.best.mean()

@@ -151,7 +151,7 @@ class _Run:
         self.program, self.key = _program(spec), jax.random.key(seed)
         self.size = min(spec.batch_size, len(values))
         # Batches are handed over in arrays of one length, because each length is compiled anew.
-        self.capacity = max(WINDOW * -(-len(values) // self.size), spec.thin)
+        self.capacity = WINDOW * -(-len(values) // self.size)
         self.broken = False
 
     def train(self, rows: np.ndarray, sparsity: float, detail: str, share: tuple[float, float]) -> np.ndarray:
@@ -197,19 +197,21 @@ class _Run:
 
     def _go(self, batches: Batches, helping: bool, detail: str, share: tuple[float, float]) -> None:
         """Take all batches in chunks of about a second; a state that is not finite is given up for the one before."""
-        steps, first = len(batches.rows), 0
-        filler = ((0, self.capacity - steps), (0, 0))
-        padded = Batches(np.pad(batches.rows, filler), np.pad(batches.weight, filler))
-        while first < steps and not self.broken:
-            last = min(first + self.course.pace.steps, steps)
-            with self.course.pace.timing(last - first):
-                moved = self.program.advance(self.state, self.key, self.problem, padded, first, last, helping)
-                jax.block_until_ready(moved)
-            sampled = (moved.orders.value, moved.functions.value, moved.helped)
-            self.broken = not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sampled))
-            if not self.broken:
-                self.state, first = moved, last
-            self.course.tell(share[0] + (share[1] - share[0]) * first / steps, 1.0, detail)
+        steps = len(batches.rows)
+        for begun in range(0, steps, self.capacity):
+            length, first = min(self.capacity, steps - begun), 0
+            filler = ((0, self.capacity - length), (0, 0))
+            padded = Batches(*(np.pad(array[begun : begun + length], filler) for array in batches))
+            while first < length and not self.broken:
+                last = min(first + self.course.pace.steps, length)
+                with self.course.pace.timing(last - first):
+                    moved = self.program.advance(self.state, self.key, self.problem, padded, first, last, helping)
+                    jax.block_until_ready(moved)
+                sampled = (moved.orders.value, moved.functions.value, moved.helped)
+                self.broken = not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sampled))
+                if not self.broken:
+                    self.state, first = moved, last
+                self.course.tell(share[0] + (share[1] - share[0]) * (begun + first) / steps, 1.0, detail)
 
 
 def run_bayesdag(

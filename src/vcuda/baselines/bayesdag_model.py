@@ -77,9 +77,9 @@ def _soft_ranks_backward(iterations: int, balanced: jax.Array, upstream: jax.Arr
     weighted = balanced * upstream
     sums = balanced.sum(axis=1)
     scaled = balanced / sums[:, None]
-    # Constants cancel between the effects of rows and columns, in each group of ranks that are apart from all others;
-    # what is added chooses among them. With the sums as they are, and not as ones, those constants are no solution
-    # up to rounding only, far below 1e-5: a node whose number is far off would else make it singular.
+    # Constants cancel between the effects of rows and columns, in each group of ranks that is apart from all others;
+    # what is added chooses among them. With the sums as they came out on the diagonal, and not ones, the constants are
+    # in the kernel up to rounding, far below 1e-5: with ones a node far off made the system singular.
     system = jnp.diag((1 + 1e-5) * balanced.sum(axis=0)) - balanced.T @ scaled + 1 / nodes
     columns = jnp.linalg.solve(system, weighted.sum(axis=0) - scaled.T @ weighted.sum(axis=1))
     rows = (weighted.sum(axis=1) - balanced @ columns) / sums
