@@ -196,6 +196,12 @@ def run_mcsl(
     """Train mask and networks by the augmented Lagrangian, and take the open inputs that make a DAG.
 
     A step costs O(n d² h) for the networks and O(d³) for the constraint; there are at most 44 subproblems.
+
+    Of two opposite edges not the one of the worse DAG gives way, but the one that is missed less while the others are
+    still open and nodes are predicted from their children too; what is closed stays closed. In a chain x -> y -> z with
+    coefficients of 1.5 and unit noise, once x and z are no inputs of each other, y without x costs 0.08 in mean squares
+    since z tells the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
+    gcastle's program too in the one that it was given.
     """
     use_compilation_cache()
     with double_precision():
