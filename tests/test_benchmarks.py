@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -23,13 +24,19 @@ from benchmarks.accuracy.suites import SUITES
 from benchmarks.accuracy.tables import tables
 from benchmarks.measures import Compiling
 from benchmarks.paper import main as paper_main
-from benchmarks.paper.measuring import Watch, measure_fit
+from benchmarks.paper.document import write, written
+from benchmarks.paper.figures import draw_all, pictures
+from benchmarks.paper.findings import all_findings
+from benchmarks.paper.lines import Results, leaders, paired
+from benchmarks.paper.measuring import Limits, Watch, measure_fit
 from benchmarks.paper.plan import load
+from benchmarks.paper.published import BESIDE, theirs
 from benchmarks.paper.runs import Draw, Fit
+from benchmarks.paper.tables import all_tables
 from benchmarks.problems import problem
 from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, MissingExtraError
 from vcuda.infer.progress import Progress
 
 FIELDS = {
@@ -260,7 +267,7 @@ methods = ["dibs"]
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def grid_file(folder: Path, text: str) -> Path:
     path = folder / "grid.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -293,7 +300,9 @@ def test_the_grid_that_is_shipped_can_be_run_and_has_what_the_paper_has() -> Non
 
 def test_methods_mean_what_their_conditions_say(tmp_path: Path) -> None:
     text = GRID.replace('["empty", "variance-sort"]', '["dibs"]').replace('["raw"]', '["raw", "standardised"]')
-    runs = {run.words(): run for group in load(written(tmp_path, text)).groups for run in group if isinstance(run, Fit)}
+    runs = {
+        run.words(): run for group in load(grid_file(tmp_path, text)).groups for run in group if isinstance(run, Fit)
+    }
     assert runs["paper er linear d=5 e=5 raw dibs index=0"].options == {}
     assert runs["paper sf linear d=5 e=5 raw dibs index=1"].options == {"graph_prior": "sf"}
     assert runs["paper sf linear d=5 e=5 standardised dibs index=0"].options == {"graph_prior": "sf", "particles": 7}
@@ -322,7 +331,7 @@ def test_mistakes_in_the_grid_are_told_in_a_sentence(tmp_path: Path, old: str, n
     text = text.replace('columns = ["raw"]', 'columns = ["standardised"]')
     old = old.replace("variance-sort", "dibs")
     with pytest.raises(ConfigError) as raised:
-        load(written(tmp_path, text.replace(old, new)), quick="limit" in old)
+        load(grid_file(tmp_path, text.replace(old, new)), quick="limit" in old)
     assert sentence in str(raised.value)
 
 
@@ -373,11 +382,36 @@ def test_runs_over_their_limit_are_ended_and_hopeless_ones_given_up() -> None:
     late = told("grandag", [*range(11)])
     assert late.over
     assert late.foreseen is None
+    # The fit takes every interrupt for one from the keyboard; the line says who it was.
+    ended = "Stopped by the user after 10 iterations: not finished."
+    limit = "the benchmark's limit of 10 seconds"
+    assert late.sentence(ended) == f"Stopped by {limit} after 10 iterations: not finished."
+    assert late.sentence("There is no result.") == f"Ended by {limit}: There is no result."
+    given_up = told("dibs", [1, 2, 3])
+    assert f"by {limit}, which it would have passed ({given_up.foreseen:.0f} seconds foreseen)," in given_up.sentence(
+        ended
+    )
+    assert told("dibs", [1, 100, 300]).sentence(ended) == ended
+
+
+@pytest.mark.parametrize("engine", ["dibs", "orders", "exact"])
+def test_a_fit_that_the_limit_ends_says_that_it_was_the_limit(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*arguments: object, progress: Watch, **options: object) -> None:
+        progress(Progress(1, 10, ""))
+        raise AssertionError("a run over its limit goes on")
+
+    monkeypatch.setattr("benchmarks.paper.measuring.fit", ended)
+    case = Fit("paper", "er", "linear", 5, 5, 1000, "raw", engine, engine, "default")
+    line = measure_fit(case, limits=Limits(-1.0, 1e9))
+    assert line["over_limit"]
+    assert line["status"] == "interrupted"
+    assert "benchmark's limit" in line["status_sentence"]
+    assert "auc" not in line
 
 
 @pytest.mark.slow
 def test_the_grid_is_resumed_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grid = written(tmp_path, GRID)
+    grid = grid_file(tmp_path, GRID)
     common = ["--grid", str(grid), "--results", str(tmp_path)]
     assert paper_main([*common, "--only", "er linear d=5 e=5 raw empty"]) == 0
     first = (tmp_path / "paper.jsonl").read_text(encoding="utf-8")
@@ -393,7 +427,7 @@ def test_the_grid_is_resumed_where_it_was_stopped(tmp_path: Path, capsys: pytest
     assert len(second.splitlines()) == 4
     assert paper_main([*common, "--list"]) == 0
     assert capsys.readouterr().out.count("\n") == 10
-    assert paper_main(["--grid", str(written(tmp_path, GRID.replace('"empty", ', '"emty", ')))]) == 2
+    assert paper_main(["--grid", str(grid_file(tmp_path, GRID.replace('"empty", ', '"emty", ')))]) == 2
     assert "did you mean 'empty'?" in capsys.readouterr().err
 
 
@@ -411,3 +445,245 @@ def test_a_run_that_does_not_answer_is_ended_and_told(tmp_path: Path) -> None:
     )
     assert runner.run([[case]])
     assert "ended from outside" in records.lines[0]["error"]
+
+
+# Three methods of three families on 3 sets of two kinds of columns, an ablation, Sachs and samplers.
+SHOWN = """
+[methods.exact]
+title = "exact"
+engine = "exact"
+options = { model = "linear" }
+[methods.vcuda-paper]
+title = "VCUDA, as published"
+engine = "straight-through"
+preset = "paper"
+[methods.dds-reference]
+title = "DDS"
+engine = "dds"
+preset = "reference"
+[methods.variance-sort]
+title = "sorted by variance"
+engine = "variance-sort"
+preset = "reference"
+[methods.vcuda-t03]
+title = "t = 0.3"
+engine = "straight-through"
+preset = "paper"
+options = { order_temperature = 0.3 }
+[methods.vcuda-t10]
+title = "t = 1.0"
+engine = "straight-through"
+preset = "paper"
+options = { order_temperature = 1.0 }
+
+[[runs]]
+experiment = "all"
+nodes = [10]
+edges_per_node = [1]
+mechanism = ["linear"]
+graph = ["er"]
+columns = ["raw", "standardised"]
+sets = 3
+methods = ["exact", "vcuda-paper", "dds-reference", "variance-sort"]
+[[runs]]
+experiment = "time"
+nodes = [10, 30]
+edges_per_node = [1]
+mechanism = ["gp"]
+graph = ["er"]
+columns = ["raw"]
+sets = 1
+methods = ["vcuda-paper", "dds-reference"]
+[[runs]]
+experiment = "ablation"
+nodes = [10]
+edges_per_node = [1]
+mechanism = ["linear"]
+graph = ["er"]
+columns = ["raw"]
+sets = 3
+methods = ["vcuda-t03", "vcuda-t10"]
+[[runs]]
+experiment = "Sachs"
+source = "sachs"
+columns = ["standardised"]
+sets = 2
+methods = ["vcuda-paper", "dds-reference"]
+[[sampling]]
+experiment = "sampling"
+nodes = [500, 1000]
+distributions = ["priority", "topk"]
+"""
+APS = {
+    "exact": 0.9,
+    "vcuda-paper": 0.8,
+    "dds-reference": 0.6,
+    "variance-sort": 0.7,
+    "vcuda-t03": 0.75,
+    "vcuda-t10": 0.5,
+}
+
+
+def line_of(run: Fit | Draw, ap: float | None = None) -> dict[str, object]:
+    """What a run might have found: its AP is that of the method, a hundredth more with every set."""
+    common = {"commit": "abc", "first": True, "jobs": 1, "status": "ok", "seconds": 3.0, "peak_mb": 200.0}
+    if isinstance(run, Draw):
+        times = {"clock": run.nodes / 100 * (2 if run.distribution == "topk" else 1), "processor": 1.0}
+        timing = {"nodes": run.nodes, "distribution": run.distribution, "method": "JAX, graph", "milliseconds": times}
+        return run.what() | common | {"timings": [timing | {"ratio": None, "published_gpu_milliseconds": 1.25}]}
+    value = (APS.get(run.method, 0.5) if ap is None else ap) + 0.01 * run.index
+    ranked = dict.fromkeys(("ap", "auc", "ap_full", "auc_full", "skeleton_ap"), value)
+    costs = {"seconds_compilation": 1.0, "processor_seconds": 2.5, "over_limit": False, "status_sentence": "Done."}
+    bins = {"bin_pairs": [50, 30, 0, 0, 0, 0, 0, 0, 0, 20], "bin_true": [1, 5, 0, 0, 0, 0, 0, 0, 0, 18]}
+    bins["bin_stated"] = [1.0, 4.5, 0, 0, 0, 0, 0, 0, 0, 19.0]  # type: ignore[list-item]
+    stated = {"brier": 0.05, "base_rate_brier": 0.09, "calibration_error": 0.02, "expected_edges": 9.0}
+    more = {"true_edges": 10, "expected_shd": 4.0, "mse": 1.2, "precision_at_recall": [value] * 21}
+    return run.what() | common | costs | ranked | bins | stated | more
+
+
+def results_of(folder: Path, lines: list[dict[str, object]], text: str = SHOWN) -> Results:
+    (folder / "paper.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return Results(load(grid_file(folder, text)), Records("paper", folder=folder))
+
+
+def runs_of(folder: Path) -> list[Fit | Draw]:
+    return [run for group in load(grid_file(folder, SHOWN)).groups for run in group]
+
+
+def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path)
+    told = all_findings(results_of(tmp_path, [line_of(run) for run in runs]))
+    assert f"{len(runs)} of {len(runs)} planned runs are stored. 0 runs failed" in told
+    # All sets differ by the same amount, so that the paired difference has no error.
+    assert (
+        "- ER linear, raw, d = 10, e = 10 (3 sets): highest mean AP exact 0.910, then VCUDA, as published 0.810 "
+        "(difference 0.100 ± 0.000, clear)"
+    ) in told
+    assert "has a higher mean AP: exact in 0 of 2. Compared, on the sets that both have, with" in told
+    assert "that have results (DDS in 3 settings): VCUDA as published is not behind any of these in 3 of 3" in told
+    assert "- DDS is behind one in 2 of 2 settings: ER linear, raw, d = 10, e = 10 (0.610, sorted by variance" in told
+    # Published: 0.951 and 0.822 for the AUC of VCUDA and DDS on these sets, and our fake ones are 0.81 and 0.61.
+    assert "VCUDA, as published, ER linear, raw, d = 10, e = 10: 0.810, published 0.951 (-0.141)" in told
+    assert "of t = 0.3, 1: best mean AUC at t = 0.3 (0.760)" in told
+    assert "- 500 nodes: the priorities of the paper take 5.00 ms a graph in JAX; Gumbel-Top-k takes 2.00 times" in told
+    better = [line_of(run, 0.95 if getattr(run, "method", "") == "dds-reference" else None) for run in runs]
+    told = all_findings(results_of(tmp_path, better))
+    assert "has a higher mean AP: exact in 2 of 2." in told
+    assert (
+        "- ER linear, standardised, d = 10, e = 10: exact has a lower mean AP than DDS (0.910 against 0.960 on 3 sets, "
+        "clear)."
+    ) in told
+    assert "highest mean AP DDS 0.960" in told
+    tied = [line_of(run, 0.9 if getattr(run, "method", "") == "dds-reference" else None) for run in runs]
+    assert "highest mean AP exact and DDS 0.910" in all_findings(results_of(tmp_path, tied))
+
+
+def test_only_what_was_run_is_shown_and_the_rest_is_told(tmp_path: Path) -> None:
+    wanted = "er linear d=10 e=10 raw"
+    runs = [run for run in runs_of(tmp_path) if wanted in run.words() and "vcuda-t" not in run.words()]
+    lines = [line_of(run) for run in runs if run.words() != f"paper {wanted} dds-reference index=2"]
+    for line in lines:
+        if line["method"] == "exact" and line["index"] == 1:
+            line.update(over_limit=True, ap=0.0, status_sentence="Stopped by the limit.")
+    lines.append({"kind": "fit", "method": "of another grid", "commit": "abc"})
+    results = results_of(tmp_path, lines)
+    page = written(results)
+    assert "1 run did not end within 60 minutes" in page
+    assert "1 stored line of runs that the grid no longer has" in page
+    assert "- over the limit: exact; ER linear, raw, d = 10, e = 10, set 1: Stopped by the limit." in page
+    assert "- not run: ER linear, raw, d = 10, e = 10: DDS (1 of 3), t = 0.3 (3 of 3), t = 1.0 (3 of 3)" in page
+    assert "- not run: ER linear, standardised, d = 10, e = 10: nothing of 12 planned runs" in page
+    # Sets 0 and 2 of `exact`: its run over the limit counts for nothing.
+    assert "| exact | 2 of 3 | 0.910 ± 0.010 |" in page
+    assert "0.910 / 0.910 (2) |" in page
+    # It is not ranked with those of three sets, but is ahead on the two that it has.
+    assert "highest mean AP VCUDA, as published 0.810" in page
+    assert "On the 2 sets of exact, it has 0.910 where VCUDA, as published has 0.810." in page
+    shown = page[: page.index("## What is not there")]
+    for absent in ("standardised,", "nonlinear,", "Sachs,", "d = 30", "t = 0.3 |", "nodes |"):
+        assert absent not in shown
+    assert [picture.name for picture in pictures(results)] == [
+        "paper-d10-e10-linear-raw",
+        "paper-precision-recall-d10-e10",
+        "paper-calibration-d10-e10",
+    ]
+    empty = results_of(tmp_path, [])
+    assert list(pictures(empty)) == []
+    assert f"0 of {empty.planned} planned runs are stored" in all_findings(empty)
+    assert "|" not in all_tables(empty)
+
+
+def test_a_difference_is_that_of_common_sets(tmp_path: Path) -> None:
+    runs = [run for run in runs_of(tmp_path) if isinstance(run, Fit) and "linear d=10 e=10 raw" in run.words()]
+    values = {"exact": [0.9, 0.5, 0.4], "variance-sort": [0.8, 0.6, math.nan]}
+    lines = [line_of(run) | {"ap": values[run.method][run.index]} for run in runs if run.method in values]
+    one, other = next(iter(results_of(tmp_path, lines).compared().values()))
+    pair = paired(one, other, "ap")
+    assert pair is not None
+    assert pair.sets == 2
+    # Differences 0.1 and -0.1: standard deviation 0.1 sqrt 2, over sqrt 2.
+    assert (pair.one, pair.other, pair.error) == pytest.approx((0.7, 0.7, 0.1))
+    assert not pair.clear
+    # Differences 0.1, 0.1 and 0.04 on three sets: mean 0.08 and error 0.02, four times it. That would be clear by twice
+    # the error, but with two degrees of freedom the 95 % quantile of t is 4.30.
+    values = {"exact": [0.9, 0.9, 0.84], "variance-sort": [0.8, 0.8, 0.8]}
+    lines = [line_of(run) | {"ap": values[run.method][run.index]} for run in runs if run.method in values]
+    pair = paired(*next(iter(results_of(tmp_path, lines).compared().values())), "ap")
+    assert pair is not None
+    assert (pair.difference, pair.error) == pytest.approx((0.08, 0.02))
+    assert not pair.clear
+    restarts = [line_of(run) for run in runs_of(tmp_path) if "sachs" in run.words()]
+    pair = paired(*next(iter(results_of(tmp_path, restarts).sachs().values())), "ap")
+    assert pair is not None
+    assert pair.error is None  # one table is no sample of tables
+    assert [group.method for group in leaders([one, other], "ap")] == ["exact"]  # the other lacks a number
+
+
+@pytest.mark.slow
+def test_figures_and_page_are_written_and_the_same_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = runs_of(tmp_path)
+    results = results_of(tmp_path, [line_of(run) for run in runs])
+    common = ["--grid", str(tmp_path / "grid.toml"), "--results", str(tmp_path), "--docs", str(tmp_path)]
+    assert paper_main([*common, "--write-docs", "--tables"]) == 0
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert page == written(results)
+    assert capsys.readouterr().out.strip() in page
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    names = {picture.name for picture in pictures(results)}
+    assert names >= {"paper-d10-e10-linear-raw", "paper-sachs", "paper-time", "paper-temperature", "paper-sampling"}
+    assert set(drawn) == {f"{name}.{ending}" for name in names for ending in ("png", "pdf")}
+    assert all(data.startswith(b"\x89PNG" if name.endswith("png") else b"%PDF") for name, data in drawn.items())
+    assert all(f"](figures/{name})" in page for name in drawn)
+    # Sachs: ours, Table 1, the ten runs of the authors.
+    assert "| VCUDA, as published | standardised | 2 of 2 | 0.805 ± 0.005 | 0.710 ± 0.040 | 0.714 ± 0.048 |" in page
+    # With fewer lines the figures that they do not give are gone, and the others are the same to the last byte.
+    write(results_of(tmp_path, [line_of(run) for run in runs if isinstance(run, Draw)]), tmp_path)
+    left = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    assert left == {name: drawn[name] for name in ("paper-sampling.png", "paper-sampling.pdf")}
+
+
+def test_without_matplotlib_the_install_line_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = results_of(tmp_path, [line_of(run) for run in runs_of(tmp_path)])
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "paper-time" in {picture.name for picture in pictures(results)}
+    with pytest.raises(MissingExtraError, match="vcuda\\[plots\\]"):
+        draw_all(results, tmp_path)
+
+
+def test_every_run_of_the_shipped_grid_can_be_shown(tmp_path: Path) -> None:
+    plan = load()
+    lines = [line_of(run) for group in plan.groups for run in group]
+    (tmp_path / "paper.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    results = Results(plan, Records("paper", folder=tmp_path))
+    page = written(results)
+    assert "## What is not there" not in page
+    assert all(title in page for title in plan.titles().values() if not title.startswith("VCUDA, t ="))
+    assert {group.method for group in results.groups if group.family == "ablation"} == {
+        *("vcuda-t01", "vcuda-t03", "vcuda-t05", "vcuda-t10")
+    }
+    # Four settings of six methods at d = 10, and no number for what the authors did not run at d = 100.
+    assert all(
+        theirs(method, 10, 10, graph, kind) for method in BESIDE for graph in ("er", "sf") for kind in ("linear", "gp")
+    )
+    assert theirs("dibs-reference", 100, 100, "er", "linear") is None
+    assert theirs("vcuda-paper", 10, 20, "er", "linear") is None

@@ -13,8 +13,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.paper.document import DOCS, write
+from benchmarks.paper.figures import draw_all
+from benchmarks.paper.lines import Results
 from benchmarks.paper.plan import GRID, Plan, load
 from benchmarks.paper.runs import Run
+from benchmarks.paper.tables import all_tables
 from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
 from vcuda.errors import VcudaError
@@ -37,21 +41,40 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--results", type=Path, help="folder of the lines, if not the one of the repository")
     parser.add_argument("--data", type=Path, help="folder in which nonlinear data sets are kept between commands")
     parser.add_argument("--list", action="store_true", help="only print the runs, and how many are stored")
+    parser.add_argument("--tables", action="store_true", help="run nothing; print tables of what is stored")
+    parser.add_argument("--figures", action="store_true", help="run nothing; draw what is stored, as PNG and PDF")
+    parser.add_argument("--write-docs", action="store_true", help="run nothing; make results.md and its figures anew")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of results.md, with figures below it")
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, not {options.jobs}")
+    if options.quick and options.write_docs:
+        parser.error("--write-docs is for the whole grid; --quick has one set of each kind")
     try:
         plan = load(options.grid, quick=options.quick)
+        records = Records("paper-quick" if options.quick else "paper", folder=options.results)
+        if options.tables or options.figures or options.write_docs:
+            return _show(Results(plan, records), options)
     except VcudaError as error:
         print(error, file=sys.stderr)
         return 2
-    records = Records("paper-quick" if options.quick else "paper", folder=options.results)
     groups = selected(plan.groups, options.only)
     if options.list:
         print(*(run.words() for group in groups for run in group), sep="\n")
         print(_counted(groups, records), file=sys.stderr)
         return 0
     return _run(plan, groups, records, options)
+
+
+def _show(results: Results, options: argparse.Namespace) -> int:
+    if options.tables:
+        print(all_tables(results))
+    if options.figures and not options.write_docs:
+        drawn = draw_all(results, options.docs / "figures")
+        print(f"Drawn in {options.docs / 'figures'}: {len(drawn)} files.", file=sys.stderr)
+    if options.write_docs:
+        print(f"Written: {write(results, options.docs)}", file=sys.stderr)
+    return 0
 
 
 def _run(plan: Plan, groups: list[list[Run]], records: Records, options: argparse.Namespace) -> int:

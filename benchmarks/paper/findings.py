@@ -54,6 +54,11 @@ def _what_was_run(results: Results) -> Iterator[str]:
     commits = sorted({line["commit"] for line in results.lines})
     if commits:
         yield f"Commits: {', '.join(commits)}."
+    versions = sorted(
+        {", ".join(f"{k} {v}" for k, v in line.get("versions", {}).items()) for line in results.lines} - {""}
+    )
+    if versions:
+        yield f"Versions: {'; or '.join(versions)}."
 
 
 def _ended(results: Results) -> list[Line]:
@@ -80,9 +85,10 @@ def _best(results: Results) -> Iterator[str]:
     if bullets:
         ranking = ", ".join(f"{title} in {count}" for title, count in counts.most_common())
         yield (
-            f"Of {_count(len(bullets), 'setting')} with results of at least two methods, the highest mean AP belongs to: "
-            f"{ranking} (where several tie to three digits, each counts). ± is the standard error of a paired difference "
-            "over data sets.\n"
+            f"Of {_count(len(bullets), 'setting')} in which at least two methods have all sets, the highest mean AP "
+            f"belongs to: {ranking} (where several tie to three digits, each counts). ± is the standard error of a "
+            "paired difference over data sets; *clear* is one whose 95 % interval (t distribution) leaves out zero, "
+            "without correction for the number of comparisons. Restarts on the Sachs cells have no such error.\n"
         )
         yield from bullets
 
@@ -93,7 +99,7 @@ def _ahead(best: Group, second: Group) -> str:
     pair = paired(best, second, "ap")
     if pair is None or pair.error is None:
         return text
-    verdict = "clear" if pair.clear else "within two standard errors"
+    verdict = "clear" if pair.clear else "not clear"
     return f"{text} (difference {pair.difference:.3f} ± {pair.error:.3f}, {verdict})"
 
 
@@ -109,13 +115,15 @@ def _of_fewer_sets(best: Group, group: Group) -> str:
 def _losses(results: Results) -> Iterator[str]:
     """Each engine of ours against everything that is not ours, on common sets."""
     bullets, lost = [], Counter[str]()
-    compared = Counter[str]()
+    compared, opponents = Counter[str](), Counter[str]()
     for setting, groups in results.compared().items():
         others = [group for group in groups if group.family != "ours"]
+        against: set[str] = set()
         for ours in (group for group in groups if group.family == "ours"):
             pairs = [(other, paired(ours, other, "ap")) for other in others]
             known = [(other, pair) for other, pair in pairs if pair is not None]
             compared[ours.title] += bool(known)
+            against |= {other.title for other, _ in known}
             behind = [(other, pair) for other, pair in known if shown(pair.one) < shown(pair.other)]
             lost[ours.title] += bool(behind)
             if behind:
@@ -125,9 +133,13 @@ def _losses(results: Results) -> Iterator[str]:
                     for other, pair in sorted(behind, key=lambda each: each[1].difference)
                 )
                 bullets.append(f"- {setting.words}: {ours.title} has a lower mean AP than {words}.")
+        opponents.update(other.title for other in others if other.title in against)
     if compared:
         told = ", ".join(f"{title} in {lost[title]} of {count}" for title, count in compared.items())
-        yield f"Settings in which some competitor, floor or VCUDA as published has a higher mean AP: {told}.\n"
+        yield (
+            f"Settings in which some competitor, floor or VCUDA as published has a higher mean AP: {told}. "
+            f"Compared, on the sets that both have, with {_in_settings(opponents)}.\n"
+        )
         yield from bullets
 
 
@@ -146,9 +158,9 @@ def _auto(results: Results) -> Iterator[str]:
             bullets.append(f"- {setting.words}: {pair.one:.3f} where {best.title} has {pair.other:.3f}.")
     if known:
         yield (
-            f"The other engines are told the kind of functions, and on raw columns that the noise is equal. In "
-            f"{len(bullets)} of {_count(known, 'setting')} the best of them has a higher mean AP than `vcuda.fit` has by "
-            "itself" + (":\n" if bullets else ".")
+            f"The other engines are told the kind of functions and of noise (see the grid). In {len(bullets)} of "
+            f"{_count(known, 'setting')} the best of them has a higher mean AP than `vcuda.fit` has by itself"
+            + (":\n" if bullets else ".")
         )
         yield from bullets
 
@@ -156,7 +168,7 @@ def _auto(results: Results) -> Iterator[str]:
 def _claim(results: Results) -> Iterator[str]:
     """VCUDA as published against the competitors as its authors ran them, on raw columns."""
     for key in ("auc_full", "ap_full"):
-        first, behind, known = 0, [], 0
+        first, behind, known, met = 0, [], 0, Counter[str]()
         for setting, groups in results.compared().items():
             vcuda = next((group for group in groups if group.family == "paper"), None)
             rivals = [group for group in groups if group.method in BESIDE and group is not vcuda]
@@ -167,6 +179,7 @@ def _claim(results: Results) -> Iterator[str]:
             if not found:
                 continue
             known += 1
+            met.update(rival.title for rival, _ in found)
             better = [(rival, pair) for rival, pair in found if shown(pair.one) < shown(pair.other)]
             first += not better
             behind += [
@@ -177,8 +190,9 @@ def _claim(results: Results) -> Iterator[str]:
         if known:
             told = f" It is behind {'; '.join(behind)}." if behind else ""
             yield (
-                f"- {KEYS[key]} of the full matrix, raw columns, against the competitors that the paper has: VCUDA as "
-                f"published is not behind any of them in {first} of {_count(known, 'setting')}.{told}"
+                f"- {KEYS[key]} of the full matrix, raw columns, against those of the paper's competitors that have "
+                f"results ({_in_settings(met)}): VCUDA as published is not behind any of these in {first} of "
+                f"{_count(known, 'setting')}.{told}"
             )
 
 
@@ -209,7 +223,7 @@ def _references(results: Results) -> Iterator[str]:
 
 
 def _floors(results: Results) -> Iterator[str]:
-    """Learning methods against the better of the two sortings that need no learning."""
+    """Learning methods against whatever needs no learning and has results in the same setting."""
     behind: dict[str, list[str]] = {}
     known: Counter[str] = Counter()
     for setting, groups in results.compared().items():
@@ -229,7 +243,7 @@ def _floors(results: Results) -> Iterator[str]:
     if known:
         never = [title for title in known if title not in behind]
         if never:
-            yield f"Never behind a floor in mean AP, on the sets that both have: {', '.join(never)}.\n"
+            yield f"Never behind a floor in mean AP, on the sets that both have: {_in_settings(known, never)}.\n"
         for title, where in behind.items():
             yield f"- {title} is behind one in {len(where)} of {_count(known[title], 'setting')}: {'; '.join(where)}."
 
@@ -265,8 +279,8 @@ def _calibration(results: Results) -> Iterator[str]:
             if group.mean("calibration_error") is not None
         )
         yield (
-            f"- {setting.words}: lowest mean Brier score {_named(best, 'brier')}, where always stating the share of true "
-            f"edges has {best[0].mean('base_rate_brier'):.3f}. Mean calibration error: {stated}."
+            f"- {setting.words}: lowest mean Brier score {_named(best, 'brier')}, where always stating the share of "
+            f"true edges has {best[0].mean('base_rate_brier'):.3f}. Mean calibration error: {stated}."
         )
 
 
@@ -316,8 +330,8 @@ def _sachs(results: Results) -> Iterator[str]:
             printed = SACHS_TABLE[name]
             yield (
                 f"- {group.title} on the columns that the authors gave it ({setting.columns}), full matrix, over "
-                f"{_sets(setting, len(group.values('auc_full')))}: AUC {auc:.3f} and AP {ap:.3f}, in the paper's Table 1 "
-                f"{printed.auc.mean:.2f} and {printed.ap.mean:.2f}."
+                f"{_sets(setting, len(group.values('auc_full')))}: AUC {auc:.3f} and AP {ap:.3f}, in the paper's "
+                f"Table 1 {printed.auc.mean:.2f} and {printed.ap.mean:.2f}."
             )
 
 
@@ -332,13 +346,14 @@ def _temperature(results: Results) -> Iterator[str]:
             chosen = next((group for group in groups if group.temperature == 0.3), None)
             if not best:
                 continue
-            values = " and ".join(f"{group.temperature:g}" for group in best)
-            words = f"best mean {name} at t = {values} ({best[0].mean(key):.3f})"
+            where = " and ".join(f"{group.temperature:g}" for group in best)
+            words = f"best mean {name} at t = {where} ({best[0].mean(key):.3f})"
             pair = paired(chosen, best[0], key) if chosen and chosen not in best else None
             if chosen and pair is not None and pair.error is not None:
                 words += f", t = 0.3 has {pair.one:.3f} (difference {pair.difference:+.3f} ± {pair.error:.3f})"
             told.append(words)
-        yield f"- {setting.words}: {'; '.join(told)}."
+        values = ", ".join(f"{group.temperature:g}" for group in groups)
+        yield f"- {setting.words}, of t = {values}: {'; '.join(told)}."
 
 
 def _sampling(results: Results) -> Iterator[str]:
@@ -349,16 +364,17 @@ def _sampling(results: Results) -> Iterator[str]:
         if ours is None:
             continue
         told = []
-        for name in ("topk", "sinkhorn"):
+        for name, title in (("topk", "Gumbel-Top-k"), ("sinkhorn", "Gumbel-Sinkhorn")):
             other = times.get((name, nodes))
             if other is None:
                 continue
-            text = f"{other['milliseconds']['clock'] / ours['milliseconds']['clock']:.2f} times that for {name}"
+            ratio = other["milliseconds"]["clock"] / ours["milliseconds"]["clock"]
+            text = f"{title} takes {ratio:.2f} times as long"
             published = other["published_gpu_milliseconds"], ours["published_gpu_milliseconds"]
             if None not in published:
                 text += f" (published: {published[0] / published[1]:.2f} times)"
             told.append(text)
-        beside = f"; it takes {' and '.join(told)}" if told else ""
+        beside = f"; {' and '.join(told)}" if told else ""
         host = [each for each in results.timings() if each["nodes"] == nodes and each["method"] == "host, dense"]
         more = f". The sampler of the host takes {host[0]['milliseconds']['clock']:.2f} ms" if host else ""
         yield (
@@ -370,6 +386,12 @@ def _sampling(results: Results) -> Iterator[str]:
 def _named(groups: Sequence[Group], key: str) -> str:
     """Those that tie, and their common number."""
     return f"{_listed(group.title for group in groups)} {groups[0].mean(key):.3f}" if groups else "of none"
+
+
+def _in_settings(counts: Counter[str], chosen: Iterable[str] | None = None) -> str:
+    """Titles, each with the number of settings that it has."""
+    titles = counts if chosen is None else chosen
+    return ", ".join(f"{title} in {_count(counts[title], 'setting')}" for title in titles)
 
 
 def _listed(words: Iterable[str]) -> str:

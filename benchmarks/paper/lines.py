@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.paper.plan import Plan
 from benchmarks.paper.runs import Fit
@@ -85,7 +86,10 @@ class Group:
 
 
 class Paired(NamedTuple):
-    """Two methods on the sets that both have: means, the mean difference and its standard error (None for one set)."""
+    """Two methods on the sets that both have: their means, and the standard error of the difference over data sets.
+
+    There is none for one set, and none for restarts on the same table, which are no sample of tables.
+    """
 
     one: float
     other: float
@@ -98,8 +102,10 @@ class Paired(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether the difference is more than twice its standard error."""
-        return self.error is not None and abs(self.difference) > 2 * self.error
+        """Whether zero is outside the 95 % interval of a paired t test, which for three sets is wide."""
+        if self.error is None:
+            return False
+        return abs(self.difference) > float(stats.t.ppf(0.975, self.sets - 1)) * self.error
 
 
 def paired(one: Group, other: Group, key: str) -> Paired | None:
@@ -109,7 +115,8 @@ def paired(one: Group, other: Group, key: str) -> Paired | None:
     if not common:
         return None
     first, second = (np.array([side[index] for index in common]) for side in (left, right))
-    error = float(np.std(first - second, ddof=1) / math.sqrt(len(common))) if len(common) > 1 else None
+    several = len(common) > 1 and one.setting.source != "sachs"
+    error = float(np.std(first - second, ddof=1) / math.sqrt(len(common))) if several else None
     return Paired(float(first.mean()), float(second.mean()), error, len(common))
 
 

@@ -40,7 +40,10 @@ def overview(results: Results) -> str:
     parts = []
     for size, settings in results.sizes().items():
         names = [name for name in results.titles if any(g.method == name for gs in settings.values() for g in gs)]
-        best = {setting: {g.method for g in leaders(groups, "ap")} for setting, groups in settings.items()}
+        best = {
+            setting: {g.method for g in leaders(groups, "ap")} if len(complete(groups, "ap")) > 1 else set()
+            for setting, groups in settings.items()
+        }
         rows = []
         for name in names:
             row = [results.titles[name]]
@@ -272,17 +275,21 @@ def sampling(results: Results) -> str:
 
 def missing(results: Results) -> str:
     """Runs that failed or were ended, with their words, and planned ones that have no line."""
-    told, not_run = [], dict[str, list[str]]()
+    told, not_run = [], dict[str, list[Group]]()
     for group in results.groups:
         where = f"{group.title}; {group.setting.words}"
         for (error,), lines in grouped(group.failed, ("error",)).items():
             told.append(f"- failed: {where}, {_numbers(lines)}: {error}")
         for (sentence,), lines in grouped(group.over, ("status_sentence",)).items():
             told.append(f"- over the limit: {where}, {_numbers(lines)}: {sentence}")
-        without = group.planned - len(group.lines)
-        if without:
-            not_run.setdefault(group.setting.words, []).append(f"{group.title} ({without} of {group.planned})")
-    told += [f"- not run: {setting}: {', '.join(methods)}" for setting, methods in not_run.items()]
+        not_run.setdefault(group.setting.words, []).append(group)
+    for words, groups in not_run.items():
+        lacking = [group for group in groups if len(group.lines) < group.planned]
+        if not any(group.lines for group in groups):
+            told.append(f"- not run: {words}: nothing of {sum(group.planned for group in groups)} planned runs")
+        elif lacking:
+            counts = (f"{group.title} ({group.planned - len(group.lines)} of {group.planned})" for group in lacking)
+            told.append(f"- not run: {words}: {', '.join(counts)}")
     without = results.planned_draws - len(results.sampling)
     if without:
         told.append(f"- not run, or failed: {without} of {results.planned_draws} measurements of samplers")
@@ -291,4 +298,3 @@ def missing(results: Results) -> str:
 
 def _numbers(lines: Sequence[Line]) -> str:
     return ("sets " if len(lines) > 1 else "set ") + ", ".join(str(line["index"]) for line in lines)
-

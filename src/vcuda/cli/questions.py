@@ -1,0 +1,180 @@
+"""What people ask of a folder that ``vcuda fit`` wrote: edges, paths, effects, what changed, which experiment next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vcuda.cli.options import Json, Run, Seed
+from vcuda.cli.terminal import results, say, shortened, show_json, show_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Draws = Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior.")]
+Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to print.")]
+
+
+def edges(
+    run: Run,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.1,
+    consensus: Annotated[
+        bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
+    ] = False,
+    most: Most = 50,
+    as_json: Json = False,
+) -> None:
+    """Which variable causes which? The edges and their probabilities, the surest first."""
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    if consensus:
+        graph = posterior.consensus()
+        found, rule = graph.edges(), graph.rule
+        found = found[found.probability >= minimum]
+    else:
+        found, rule = posterior.edges(minimum=minimum), f"Edges with a probability of {minimum:g} or more."
+    if as_json:
+        show_json({"rule": rule, "edges": found.to_dict("records")})
+        return
+    say(results(), rule)
+    _show(found, most)
+
+
+def paths(
+    run: Run,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the way begins.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The variable where it ends.")],
+    most: Most = 10,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Is one variable upstream of another, and by which way?"""
+    from vcuda.posterior import Posterior
+
+    found = Posterior.load(run).paths(source, target, most=most, draws=draws, seed=seed)
+    if as_json:
+        show_json({"probability": found.probability, "paths": found.table.to_dict("records")})
+        return
+    say(results(), f"{source} is upstream of {target} with probability {found.probability:.2f}.")
+    _show(found.table, most, shorten=str)
+
+
+def effect(
+    run: Run,
+    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable that is set.")],
+    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="The variable that may change.")],
+    at: Annotated[
+        list[float] | None,
+        typer.Option("--at", help="A value of the cause for the curve; repeat for more.", show_default=False),
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Causal models drawn from the posterior.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """What happens to one variable when another is set? In the units of the table."""
+    from vcuda.posterior import Posterior
+
+    found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
+    if as_json:
+        low, high = found.interval
+        show_json(
+            {
+                "mean": found.mean,
+                "low": low,
+                "high": high,
+                "probability_zero": found.probability_zero,
+                "linear": found.linear,
+                "curve": found.curve.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    if at is not None or not found.linear:
+        say(results(), f"Expected {outcome} when {cause} is set to x, with the band that holds 90 %:")
+        _show(found.curve, len(found.curve))
+
+
+def next_experiment(
+    run: Run,
+    already: Annotated[
+        list[str] | None,
+        typer.Option("--already", help="A variable that was set already; repeat for more.", show_default=False),
+    ] = None,
+    most: Most = 10,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Which experiment next? The variables, by what setting one of them is expected to teach about the graph."""
+    from vcuda.posterior import Posterior
+
+    found = Posterior.load(run).what_next(already=already or (), draws=draws, seed=seed)
+    if as_json:
+        show_json({"experiments": found.to_dict("records")})
+        return
+    if not (found.information > 0).any():
+        say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
+        return
+    say(results(), "By what setting the variable is expected to tell, in bits, and the directions that it settles:")
+    _show(found, most)
+
+
+def compare(
+    run: Run,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another such folder.", show_default=False)],
+    most: Most = 15,
+    as_json: Json = False,
+) -> None:
+    """What changed between two posteriors of the same variables?"""
+    from vcuda.posterior import Posterior
+
+    found = Posterior.load(run).compare(Posterior.load(other))
+    if as_json:
+        show_json(
+            {
+                "sum_of_differences": found.sum_of_differences,
+                "pairs_that_differ": found.pairs_that_differ,
+                "only_here": list(found.only_here),
+                "only_there": list(found.only_there),
+                "edges": found.edges.to_dict("records"),
+            }
+        )
+        return
+    for names, folder in ((found.only_here, run), (found.only_there, other)):
+        if names:
+            say(results(), f"Only in {folder}: {', '.join(map(shortened, names))}.")
+    say(
+        results(),
+        f"The probabilities of all edges differ by {found.sum_of_differences:.2f} together; graphs of the two differ "
+        f"about at least {found.pairs_that_differ:.1f} pairs. What changed most:",
+    )
+    _show(found.edges[found.edges.difference.abs() >= 0.005], most)
+
+
+def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:
+    """The first lines of a table: names as they are, numbers to four digits, those between 0 and 1 to two decimals."""
+    numeric = {name: table[name].dtype.kind in "fi" for name in table.columns}
+    shares = {name for name in table.columns if numeric[name] and table[name].abs().max() <= 1}
+
+    def cell(name: str, value: Any) -> str:
+        if not numeric[name]:
+            return shorten(value)
+        return f"{value:.2f}" if name in shares else f"{value:.4g}"
+
+    if table.empty:
+        say(results(), "None.")
+        return
+    show_table(
+        results(),
+        {name.replace("_", " "): "right" if numeric[name] else "left" for name in table.columns},
+        ([cell(name, row[name]) for name in table.columns] for row in table.head(most).to_dict("records")),
+    )
+    if len(table) > most:
+        say(results(), f"... and {len(table) - most:,} more; --most prints more of them.")

@@ -1,0 +1,109 @@
+"""The commands that ask a run folder something say the same as the methods of the posterior."""
+
+import json
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+
+import vcuda
+from vcuda.cli import main
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments: object) -> Answer:
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Answer(left.value.code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    table = vcuda.simulate("er", nodes=4, edges=4, rows=80, test_rows=1, seed=0).train
+    return vcuda.fit(table.to_frame(), model="linear", noise="unequal", engine="exact")
+
+
+@pytest.fixture(scope="module")
+def folder(posterior, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    posterior.save(folder)
+    return folder
+
+
+def told(answer: Answer) -> dict:
+    assert answer.code == 0, answer.err
+    return json.loads(answer.out)
+
+
+def same(records: list[dict], table: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(pd.DataFrame(records, columns=table.columns), table.reset_index(drop=True))
+
+
+def test_edges(run, posterior, folder):
+    same(told(run("edges", folder, "--minimum", "0.2", "--json"))["edges"], posterior.edges(minimum=0.2))
+    graph = posterior.consensus()
+    found = told(run("edges", folder, "--consensus", "--minimum", "0", "--json"))
+    assert found["rule"] == graph.rule
+    same(found["edges"], graph.edges())
+    spoken = run("edges", folder, "--minimum", "0", "--most", "3").out
+    first = posterior.edges().iloc[0]
+    assert f"{first.probability:.2f}" in spoken
+    assert "... and 9 more" in spoken
+    assert "None." in run("edges", folder, "--minimum", "1").out or posterior.edges(minimum=1.0).size
+
+
+def test_paths(run, posterior, folder):
+    first, last = posterior.edges().iloc[0][["source", "target"]]
+    expected = posterior.paths(first, last, draws=200, seed=2)
+    found = told(run("paths", folder, first, last, "--draws", "200", "--seed", "2", "--json"))
+    assert found["probability"] == expected.probability
+    same(found["paths"], expected.table)
+    assert f"probability {posterior.paths(first, last).probability:.2f}" in run("paths", folder, first, last).out
+
+
+def test_effect(run, posterior, folder):
+    first, last = posterior.edges().iloc[0][["source", "target"]]
+    expected = posterior.effect(first, last, at=[0.0, 1.0], draws=50)
+    found = told(run("effect", folder, first, last, "--at", "0", "--at", "1", "--draws", "50", "--json"))
+    assert (found["low"], found["high"]) == expected.interval
+    assert found["mean"] == expected.mean
+    same(found["curve"], expected.curve)
+    assert posterior.effect(first, last).sentence in run("effect", folder, first, last).out
+
+
+def test_next(run, posterior, folder):
+    same(told(run("next", folder, "--json"))["experiments"], posterior.what_next())
+    name = posterior.names[0]
+    expected = posterior.what_next(already=[name])
+    same(told(run("next", folder, "--already", name, "--json"))["experiments"], expected)
+
+
+def test_compare(run, posterior, folder, tmp_path):
+    table = vcuda.simulate("er", nodes=4, edges=4, rows=80, test_rows=1, seed=1).train.to_frame().iloc[:, :3]
+    other = vcuda.fit(table, model="linear", noise="unequal", engine="exact")
+    other.save(tmp_path / "other")
+    expected = posterior.compare(other)
+    found = told(run("compare", folder, tmp_path / "other", "--json"))
+    assert found["sum_of_differences"] == expected.sum_of_differences
+    assert found["only_here"] == [posterior.names[3]]
+    same(found["edges"], expected.edges)
+    spoken = run("compare", folder, tmp_path / "other").out
+    assert f"Only in {folder}: {posterior.names[3]}." in spoken
+
+
+@pytest.mark.parametrize("command", ["paths", "effect"])
+def test_an_unknown_name_is_refused_with_exit_code_2(run, folder, command):
+    answer = run(command, folder, "X1", "Y")
+    assert answer.code == 2
+    assert "'Y'" in answer.err
