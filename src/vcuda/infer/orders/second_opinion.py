@@ -19,8 +19,8 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 
 MOST_CLIMBS = 8
 # A move looks at all columns, and a climb makes about one for each edge that it ends with.
-MOST_WORK = 200_000
-CLIMBING_SHARE = 0.2
+MOST_WORK = 300_000
+CLIMBING_SHARE = 0.1
 MOST_NODES = 200
 MOST_PARENTS = 32
 
@@ -48,33 +48,39 @@ def second_opinion(
     *,
     go_on: Callable[[], bool],
 ) -> Opinion | None:
-    """Climb a few times from the empty graph, then on and on from the better of the best climb and the best sampled
-    graph; None where that takes too long.
+    """Climb a few times from the empty graph and on from the best of these climbs, then on from the better of that and
+    the best sampled graph; None where that takes too long.
     """
     if not isinstance(score, GramScore) or score.nodes > MOST_NODES:
         return None
     most = MOST_PARENTS if score.max_parents is None else min(MOST_PARENTS, score.max_parents)
-    best, log_score = np.zeros((score.nodes, score.nodes), dtype=bool), log_score_of(score, prior, sampled)
+    start = np.zeros((score.nodes, score.nodes), dtype=bool)
     for node, parents in enumerate(sampled):
-        best[parents, node] = True
-    work = 0
+        start[parents, node] = True
+
+    def improved(graph: np.ndarray, work: int) -> tuple[float, np.ndarray]:
+        return climb_on(
+            score,
+            prior,
+            rng,
+            graph,
+            max_parents=max(most, int(graph.sum(axis=0).max())),
+            patience=score.nodes,
+            most_moves=work // score.nodes,
+            go_on=go_on,
+        )
+
+    best, graph = log_score_of(score, prior, sampled), start
     # With equal noise the constructed order is far better than any climb.
-    for _ in range(0 if isinstance(score, EqualNoiseScore) else MOST_CLIMBS):
-        if work > CLIMBING_SHARE * MOST_WORK or not go_on():
-            break
-        reached, graph = climb(score, prior, rng, max_parents=most)
-        work += score.nodes * int(graph.sum())
-        if reached > log_score:
-            best, log_score = graph, reached
-    log_score, best = climb_on(
-        score,
-        prior,
-        rng,
-        best,
-        max_parents=max(most, int(best.sum(axis=0).max())),
-        patience=score.nodes,
-        most_moves=(MOST_WORK - work) // score.nodes,
-        go_on=go_on,
-    )
-    graph_of = [np.flatnonzero(best[:, node]) for node in range(score.nodes)]
-    return Opinion(log_score, graph_of, np.asarray(topological_order(best), dtype=np.int64))
+    if not isinstance(score, EqualNoiseScore):
+        ends, work = [climb(score, prior, rng, max_parents=most)], 0
+        while work < CLIMBING_SHARE * MOST_WORK and len(ends) < MOST_CLIMBS and go_on():
+            ends.append(climb(score, prior, rng, max_parents=most))
+            work += score.nodes * int(ends[-1][1].sum())
+        # From a climb, not from the sampled graph: a good graph that is wrong is harder to leave than a bad one.
+        reached, other = improved(max(ends, key=lambda end: end[0])[1], MOST_WORK // 2)
+        if reached > best:
+            best, graph = reached, other
+    best, graph = improved(graph, MOST_WORK // 2)
+    parents_of = [np.flatnonzero(graph[:, node]) for node in range(score.nodes)]
+    return Opinion(best, parents_of, np.asarray(topological_order(graph), dtype=np.int64))
