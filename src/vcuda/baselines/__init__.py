@@ -26,8 +26,8 @@ BASELINES: dict[str, tuple[type[BaselineSpec], Baseline]] = {
     GranDag.name: (GranDag, run_grandag),
     Mcsl.name: (Mcsl, run_mcsl),
     Dds.name: (Dds, run_dds),
-    Dibs.name: (Dibs, run_dibs),
     BayesDag.name: (BayesDag, run_bayesdag),
+    Dibs.name: (Dibs, run_dibs),
 }
 
 __all__ = [
