@@ -23,7 +23,7 @@ import vcuda
 import vcuda.fitting.fit
 from vcuda.cli import fitting, main, runs, tables, terminal
 
-FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz"}
+FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
 
 class Answer(NamedTuple):

@@ -23,14 +23,14 @@ LAYERS = [
     {"infer", "baselines"},
     {"fitting"},
     {"summaries", "metrics"},
-    {"outputs"},
+    {"outputs", "estimator"},
     {"cli"},
     {"__main__"},
 ]
 # What neighbours may import all the same: how a run tells where it is, and where compiled programs are kept.
 ALSO_ALLOWED = {"baselines": ("vcuda.infer.progress", "vcuda.infer.compilation")}
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
-WHEN_ASKED = {"posterior/posterior.py": "vcuda.summaries."}
+WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 JAX_LIVES_IN = {"dags", "models", "infer", "baselines"}
 HEAVY = ("jax", "pandas", "scipy", "sklearn", "numpy", "pyarrow", "matplotlib")

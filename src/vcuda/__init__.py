@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vcuda.dags.priority import PriorityDags as PriorityDags
     from vcuda.data.dataset import Dataset as Dataset
     from vcuda.data.dataset import as_dataset as as_dataset
+    from vcuda.data.knowledge import Knowledge as Knowledge
     from vcuda.data.library import read_graph as read_graph
     from vcuda.data.library import write_graph as write_graph
     from vcuda.data.simulate import Simulation as Simulation
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from vcuda.errors import MissingExtraError as MissingExtraError
     from vcuda.errors import RunError as RunError
     from vcuda.errors import VcudaError as VcudaError
+    from vcuda.estimator import CausalPosterior as CausalPosterior
     from vcuda.fitting.fit import fit as fit
     from vcuda.infer.exact import Exact as Exact
     from vcuda.infer.orders import Orders as Orders
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 # In the order of the data path. The imports above tell type checkers and editors the same; a test compares.
 _HOMES = {
     "vcuda.data.dataset": ("as_dataset", "Dataset"),
+    "vcuda.data.knowledge": ("Knowledge",),
     "vcuda.data.library": ("read_graph", "write_graph"),
     "vcuda.data.simulate": ("simulate", "paper_dataset", "Simulation"),
     "vcuda.dags.base": ("DagPrior",),
@@ -59,6 +62,7 @@ _HOMES = {
     "vcuda.fitting.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),
+    "vcuda.estimator": ("CausalPosterior",),
     "vcuda.metrics": ("evaluate",),
     "vcuda.errors": (
         "VcudaError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import warnings
@@ -27,9 +28,12 @@ from vcuda.cli.terminal import (
 from vcuda.errors import ConfigError, ConvergenceWarning
 
 if TYPE_CHECKING:
+    from vcuda.data.knowledge import Knowledge
     from vcuda.posterior import Posterior
 
 STRONGEST_EDGES = 15
+# With more columns a report takes longer than people wait for unasked.
+REPORTED_COLUMNS = 200
 SMALLEST_SHOWN_PROBABILITY = 0.01
 
 Model = Literal["auto", "linear", "mlp", "gp", "additive"]
@@ -101,6 +105,47 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    knowledge: Annotated[
+        Path | None,
+        typer.Option(
+            "--knowledge",
+            metavar="FILE",
+            help="A .toml or .csv file with what is known of the causes; every graph obeys.",
+            show_default=False,
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require", metavar='"A -> B"', help="A is a direct cause of B; repeat for more.", show_default=False
+        ),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
+        ),
+    ] = None,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tier",
+            metavar='"A,B"',
+            help="Columns that come before those of the next --tier: no edge points back.",
+            show_default=False,
+        ),
+    ] = None,
+    within_tiers: Annotated[
+        bool, typer.Option("--within-tiers/--no-within-tiers", help="Whether columns of one tier may cause each other.")
+    ] = True,
+    root: Annotated[
+        list[str] | None,
+        typer.Option("--root", metavar="COLUMN", help="A column without causes; repeat for more.", show_default=False),
+    ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option("--sink", metavar="COLUMN", help="A column without effects; repeat for more.", show_default=False),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -118,20 +163,22 @@ def fit(
     ] = 0,
     seed: Seed = 0,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Write no report. Accepted already; there is no report yet.")
+        bool, typer.Option("--no-report", help="Write no report.html; vcuda report can do it later.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")] = False,
     as_json: Json = False,
 ) -> None:
     """Learn from a table which variable causes which, and how sure that is.
 
-    Writes edges.csv (source, target, probability), summary.json, config.json and posterior.npz into a folder.
+    Writes edges.csv (source, target, probability), summary.json, config.json, posterior.npz and report.html, a page to
+    show, into a folder.
     Ctrl-C saves what is learned so far.
     """
     from vcuda.data.dataset import as_dataset
 
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
     data = as_dataset(table)
+    known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
 
     from vcuda.fitting.fit import fit as fit_posterior
     from vcuda.posterior.storage import check_folder
@@ -152,6 +199,7 @@ def fit(
                 noise=noise,
                 logarithm=() if raw else log,
                 prior=edge_prior,
+                knowledge=known,
                 engine=engine,
                 preset=preset,
                 standardise=standardise,
@@ -160,8 +208,11 @@ def fit(
                 progress=stop.checked(report),
             )
         posterior.save(run)
-        graphs_file = run / "samples.npz"
-        graphs_file.unlink(missing_ok=True)  # of an earlier run, which is replaced
+        graphs_file, page = run / "samples.npz", run / "report.html"
+        for earlier in (graphs_file, page):  # of an earlier run, which is replaced
+            earlier.unlink(missing_ok=True)
+        if not no_report and data.d <= REPORTED_COLUMNS:
+            posterior.report(page, curves=0, seed=seed)
         if samples:
             with drafts(run) as folder:
                 posterior.sample(samples, seed=seed).save(folder / graphs_file.name)
@@ -175,6 +226,33 @@ def fit(
         raise typer.Exit(INTERRUPTED)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
+
+
+def _knowledge(
+    file: Path | None,
+    require: list[str] | None,
+    forbid: list[str] | None,
+    tier: list[str] | None,
+    within_tiers: bool,
+    root: list[str] | None,
+    sink: list[str] | None,
+) -> Knowledge:
+    """What the file and the options say together."""
+    from vcuda.data.knowledge import Knowledge, as_knowledge
+
+    # Read as lines of a CSV file, so that a name with a comma can stand in quotes.
+    tiers = [[name.strip() for name in line] for line in csv.reader(tier or (), skipinitialspace=True)]
+    told = Knowledge.from_dict(
+        {
+            "required": require or (),
+            "forbidden": forbid or (),
+            "tiers": tiers,
+            "within_tiers": within_tiers,
+            "roots": root or (),
+            "sinks": sink or (),
+        }
+    )
+    return as_knowledge(file).joined(told)
 
 
 def _report(posterior: Posterior, run: Path) -> None:
@@ -202,11 +280,9 @@ def _report(posterior: Posterior, run: Path) -> None:
             ((shortened(row.source), shortened(row.target), f"{row.probability:.2f}") for row in edges.itertuples()),
         )
     quoted = shlex.quote(str(run))
-    files = "edges.csv (all edges), summary.json, config.json, posterior.npz"
-    say(
-        console,
-        f"Written to {run}: {files}{', samples.npz' if (run / 'samples.npz').exists() else ''}.",
-    )
+    files = ["edges.csv (all edges)", "summary.json", "config.json", "posterior.npz"]
+    files += [name for name in ("samples.npz", "report.html") if (run / name).exists()]
+    say(console, f"Written to {run}: {', '.join(files)}.")
     suggest(console, f"vcuda sample {quoted} -n 100")
     suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
     suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

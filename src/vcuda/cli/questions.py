@@ -158,6 +158,25 @@ def compare(
     _show(found.edges[found.edges.difference.abs() >= 0.005], most)
 
 
+def report(
+    run: Run,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; by default report.html in RUN.", show_default=False),
+    ] = None,
+    curves: Annotated[
+        int, typer.Option(min=0, help="Effects that are no straight lines, with their curves; each takes seconds.")
+    ] = 3,
+    seed: Seed = 0,
+) -> None:
+    """Write one HTML file to show: the graph, the edges, the effects, and how far to trust them."""
+    from vcuda.posterior import Posterior
+
+    path = output or run / "report.html"
+    Posterior.load(run).report(path, curves=curves, seed=seed)
+    say(results(), f"Wrote {path}; it needs no network, and opens in any browser.")
+
+
 def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:
     """The first lines of a table: names as they are, numbers to four digits, those between 0 and 1 to two decimals."""
     numeric = {name: table[name].dtype.kind in "fi" for name in table.columns}

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
 
 ParamsT = TypeVar("ParamsT", bound=tuple[Any, ...])
@@ -77,11 +78,9 @@ class DagDistribution(Protocol[ParamsT]):
     boolean array, false on the diagonal and wherever an edge is forbidden: such an edge occurs in no sample
     and has no part in divergences and gradients, whatever its logit.
 
-    No argument requires an edge. The way to do it exactly, in every family: the edge leaves ``allowed``, so
-    that it costs no divergence, and is set in the sample; and with R the required edges, taken in a topological
-    order, the priorities p become p'_j = max(p_j, max over i -> j in R of p'_i), ties broken by that order. The
-    map is the identity wherever p obeys R already, costs the number of required edges, has a derivative almost
-    everywhere, and makes every sample obey; the closed form of the marginals is lost.
+    ``lift`` holds required edges: they are in every sample, and the priorities are lifted until they obey (see
+    ``lifting``). Such edges must not be ``allowed``, since what is certain costs no divergence. ``log_odds`` (d, d) are
+    prior log odds of single edges, in place of the prior's one probability.
     """
 
     name: ClassVar[str]
@@ -92,15 +91,17 @@ class DagDistribution(Protocol[ParamsT]):
         """Draw starting parameters."""
         ...
 
-    def sample(self, key: Array, params: ParamsT, allowed: Array | np.ndarray) -> Array:
+    def sample(self, key: Array, params: ParamsT, allowed: Array | np.ndarray, lift: Lift | None = None) -> Array:
         """Draw one graph (d, d), float32: exactly 0 or 1 and acyclic forward, straight-through backward."""
         ...
 
     def edge_probabilities(self, params: ParamsT, allowed: Array | np.ndarray) -> Array:
-        """Exact probability of every edge (d, d), without sampling."""
+        """Exact probability of every edge (d, d), without sampling and without required edges."""
         ...
 
-    def kl(self, params: ParamsT, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+    def kl(
+        self, params: ParamsT, prior: DagPrior, allowed: Array | np.ndarray, log_odds: Array | np.ndarray | None = None
+    ) -> Kl:
         """Divergence from the prior, of edge indicators and of order; each family says what the latter is."""
         ...
 
@@ -119,14 +120,42 @@ def initial_edge_logits(key: Array, nodes: int, low: float, high: float) -> Arra
     return jax.random.uniform(key, (nodes, nodes), minval=low, maxval=high)
 
 
-def edge_kl(edge_logits: Array, edge_probability: float, allowed: Array | np.ndarray) -> Array:
-    """Divergence of the allowed edge indicators from those of the prior, in nats."""
+def edge_kl(
+    edge_logits: Array,
+    edge_probability: float,
+    allowed: Array | np.ndarray,
+    log_odds: Array | np.ndarray | None = None,
+) -> Array:
+    """Divergence of the allowed edge indicators from those of the prior, in nats.
+
+    The prior is one probability, or log odds (d, d) that are finite wherever an edge is allowed.
+    """
     logits = jnp.where(allowed, edge_logits, 0.0)
     present, absent = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
-    by_edge = jnp.exp(present) * (present - jnp.log(edge_probability)) + jnp.exp(absent) * (
-        absent - jnp.log1p(-edge_probability)
-    )
+    if log_odds is None:
+        prior_present, prior_absent = jnp.log(edge_probability), jnp.log1p(-edge_probability)
+    else:
+        odds = jnp.where(allowed, jnp.asarray(log_odds, dtype=logits.dtype), 0.0)
+        prior_present, prior_absent = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
+    by_edge = jnp.exp(present) * (present - prior_present) + jnp.exp(absent) * (absent - prior_absent)
     return jnp.sum(jnp.where(allowed, by_edge, 0.0))
+
+
+def lifted_priorities(priorities: Array, lift: Lift) -> Array:
+    """Lift priorities (..., d) until no required edge points backwards, up to ties: what the traced programs use."""
+    return jnp.max(jnp.where(lift.upwards, priorities[..., :, None], -jnp.inf), axis=-2)
+
+
+def lifted_before(lifted: Array, lift: Lift) -> Array:
+    """Whether i comes before j (..., d, d) by lifted priorities (..., d), ties by the order of the required edges."""
+    first, second = lifted[..., :, None], lifted[..., None, :]
+    ranks = jnp.asarray(lift.ranks)
+    return (first < second) | ((first == second) & (ranks[:, None] < ranks[None, :]))
+
+
+def with_required(graph: Array, lift: Lift) -> Array:
+    """A graph (d, d) with the required edges, which have no derivative."""
+    return jnp.where(lift.required, jnp.ones_like(graph), graph)
 
 
 def edge_entropy(edge_logits: Array, allowed: Array | np.ndarray) -> Array:

@@ -14,7 +14,16 @@ import numpy as np
 from jax import Array
 from scipy.special import log_expit
 
-from vcuda.dags.base import DagPrior, Kl, edge_kl, initial_edge_logits, require_positive
+from vcuda.dags.base import (
+    DagPrior,
+    Kl,
+    edge_kl,
+    initial_edge_logits,
+    lifted_priorities,
+    require_positive,
+    with_required,
+)
+from vcuda.dags.lifting import Lift
 from vcuda.dags.relaxation import masked_bernoulli
 from vcuda.errors import ConfigError
 
@@ -94,7 +103,7 @@ class TopKDags:
         distances = jnp.abs(scores[None, :] - scores[order][:, None])
         return jax.nn.softmax(-distances / self.order_temperature, axis=1)
 
-    def sample(self, key: Array, params: TopKParams, allowed: Array | np.ndarray) -> Array:
+    def sample(self, key: Array, params: TopKParams, allowed: Array | np.ndarray, lift: Lift | None = None) -> Array:
         """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
         edge_key, order_key = jax.random.split(key)
         nodes = params.order_logits.shape[0]
@@ -103,15 +112,26 @@ class TopKDags:
         scores = jax.nn.log_softmax(params.order_logits) + jax.random.gumbel(order_key, (nodes,))
         # Not the largest entry of each row of the soft permutation: with tied scores that names one node
         # twice.
-        order = jnp.argsort(-jax.lax.stop_gradient(scores))
-        return edges.straight_through() * order_mask(self.soft_permutation(scores, order), order)
+        if lift is None:
+            order = jnp.argsort(-jax.lax.stop_gradient(scores))
+            return edges.straight_through() * order_mask(self.soft_permutation(scores, order), order)
+        scores = -lifted_priorities(-scores, lift)
+        order = jnp.lexsort((jnp.asarray(lift.ranks), -jax.lax.stop_gradient(scores)))
+        graph = edges.straight_through() * order_mask(self.soft_permutation(scores, order), order)
+        return with_required(graph, lift)
 
     def edge_probabilities(self, params: TopKParams, allowed: Array | np.ndarray) -> Array:
         """Exact probability of every edge (d, d), sigmoid(L_ab) * sigmoid(psi_a - psi_b)."""
         admitted = jax.nn.sigmoid(params.order_logits[:, None] - params.order_logits[None, :])
         return jnp.where(jnp.asarray(allowed), jax.nn.sigmoid(params.edge_logits) * admitted, 0.0)
 
-    def kl(self, params: TopKParams, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+    def kl(
+        self,
+        params: TopKParams,
+        prior: DagPrior,
+        allowed: Array | np.ndarray,
+        log_odds: Array | np.ndarray | None = None,
+    ) -> Kl:
         """Divergence of the edge indicators, and an upper bound on that of the order from the uniform one.
 
         The order term is the divergence between the Gumbel scores that make the order and scores with one
@@ -122,7 +142,7 @@ class TopKDags:
         nodes = params.order_logits.shape[0]
         common = jax.nn.logsumexp(-params.order_logits) - jnp.log(nodes)
         bound = jnp.sum(params.order_logits) + nodes * common
-        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed), bound)
+        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed, log_odds), bound)
 
     def priorities(self, rng: np.random.Generator, params: TopKParams, size: int) -> np.ndarray:
         """Draw node priorities (size, d) on the host: the scores, negated, since a high one comes early."""
@@ -183,7 +203,9 @@ class SinkhornDags:
         edge_logits = initial_edge_logits(key, nodes, self.initial_logit_low, self.initial_logit_high)
         return SinkhornParams(edge_logits, jnp.zeros((nodes, nodes)))
 
-    def sample(self, key: Array, params: SinkhornParams, allowed: Array | np.ndarray) -> Array:
+    def sample(
+        self, key: Array, params: SinkhornParams, allowed: Array | np.ndarray, lift: Lift | None = None
+    ) -> Array:
         """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
         edge_key, order_key = jax.random.split(key)
         shape = params.edge_logits.shape
@@ -192,7 +214,12 @@ class SinkhornDags:
         values = jax.nn.log_sigmoid(params.order_logits) + self.noise_factor * jax.random.gumbel(order_key, shape)
         values = values / self.order_temperature
         soft = jnp.exp(log_sinkhorn(values, iterations=self.iterations))
-        return edges.straight_through() * order_mask(soft, best_assignment(values))
+        order = best_assignment(values)
+        if lift is None:
+            return edges.straight_through() * order_mask(soft, order)
+        places = lifted_priorities(jnp.argsort(order), lift)
+        order = jnp.lexsort((jnp.asarray(lift.ranks), places))
+        return with_required(edges.straight_through() * order_mask(soft, order), lift)
 
     def edge_probabilities(self, params: SinkhornParams, allowed: Array | np.ndarray) -> Array:
         """Refuse: there is no closed form."""
@@ -201,7 +228,13 @@ class SinkhornDags:
             "the priority or Top-k distribution"
         )
 
-    def kl(self, params: SinkhornParams, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+    def kl(
+        self,
+        params: SinkhornParams,
+        prior: DagPrior,
+        allowed: Array | np.ndarray,
+        log_odds: Array | np.ndarray | None = None,
+    ) -> Kl:
         """Divergence of the edge indicators, and an upper bound on that of the order from the uniform one.
 
         The order term is the divergence between the Gumbel scores that make the assignment and scores whose
@@ -213,7 +246,7 @@ class SinkhornDags:
         locations = jax.nn.log_sigmoid(params.order_logits) / self.noise_factor
         scaled = log_sinkhorn(-locations, iterations=self.iterations)
         bound = -jnp.sum(scaled + jnp.log(len(locations)))
-        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed), bound)
+        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed, log_odds), bound)
 
     def priorities(self, rng: np.random.Generator, params: SinkhornParams, size: int) -> np.ndarray:
         """Draw node priorities (size, d) on the host: the ranks, one assignment problem for each draw."""

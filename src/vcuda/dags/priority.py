@@ -15,9 +15,13 @@ from vcuda.dags.base import (
     edge_entropy,
     edge_kl,
     initial_edge_logits,
+    lifted_before,
+    lifted_priorities,
     require_positive,
+    with_required,
 )
-from vcuda.dags.relaxation import masked_bernoulli, straight_through, threshold
+from vcuda.dags.lifting import Lift
+from vcuda.dags.relaxation import Relaxed, masked_bernoulli, straight_through, threshold
 from vcuda.errors import ConfigError
 
 
@@ -107,19 +111,31 @@ class PriorityDags:
             priorities=np.sqrt(2.0) * jax.scipy.special.erfinv(2.0 * priorities - 1.0),
         )
 
-    def graph(self, params: PriorityParams, noise: PriorityNoise, allowed: Array | np.ndarray) -> Array:
+    def graph(
+        self, params: PriorityParams, noise: PriorityNoise, allowed: Array | np.ndarray, lift: Lift | None = None
+    ) -> Array:
         """Turn noise into a graph (d, d), hard forward and straight-through backward."""
         allowed = jnp.asarray(allowed)
         edges = masked_bernoulli(params.edge_logits, noise.edges, allowed, temperature=self.edge_temperature)
         priorities = params.means + jnp.exp(params.log_scale) * noise.priorities
+        if lift is not None:
+            priorities = lifted_priorities(priorities, lift)
         order = threshold(priorities[None, :] - priorities[:, None], temperature=self.order_temperature)
+        if lift is not None:
+            order = order._replace(hard=lifted_before(priorities, lift).astype(order.hard.dtype))
+        graph = self._product(edges, order)
+        return graph if lift is None else with_required(graph, lift)
+
+    def _product(self, edges: Relaxed, order: Relaxed) -> Array:
         if self.straight_through == "factors":
             return edges.straight_through() * order.straight_through()
         return straight_through(edges.hard * order.hard, edges.straight_through() * order.soft)
 
-    def sample(self, key: Array, params: PriorityParams, allowed: Array | np.ndarray) -> Array:
+    def sample(
+        self, key: Array, params: PriorityParams, allowed: Array | np.ndarray, lift: Lift | None = None
+    ) -> Array:
         """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
-        return self.graph(params, self.noise(key, params.means.shape[0]), allowed)
+        return self.graph(params, self.noise(key, params.means.shape[0]), allowed, lift)
 
     def edge_probabilities(self, params: PriorityParams, allowed: Array | np.ndarray) -> Array:
         """Exact probability of every edge (d, d): sigmoid(L_ij) * Phi((m_j - m_i) / sqrt(s_i^2 + s_j^2))."""
@@ -128,12 +144,18 @@ class PriorityDags:
         admitted = jax.scipy.special.ndtr(gaps / jnp.sqrt(variances[None, :] + variances[:, None]))
         return jnp.where(jnp.asarray(allowed), jax.nn.sigmoid(params.edge_logits) * admitted, 0.0)
 
-    def kl(self, params: PriorityParams, prior: DagPrior, allowed: Array | np.ndarray) -> Kl:
+    def kl(
+        self,
+        params: PriorityParams,
+        prior: DagPrior,
+        allowed: Array | np.ndarray,
+        log_odds: Array | np.ndarray | None = None,
+    ) -> Kl:
         """Divergence of edge indicators and of priorities, which is an upper bound on that of the order."""
         scaled_variance = jnp.exp(2.0 * params.log_scale) / prior.order_scale**2
         scaled_mean = params.means / prior.order_scale
         by_node = 0.5 * (scaled_variance + scaled_mean**2 - 1.0) - (params.log_scale - jnp.log(prior.order_scale))
-        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed), jnp.sum(by_node))
+        return Kl(edge_kl(params.edge_logits, prior.edge_probability, allowed, log_odds), jnp.sum(by_node))
 
     def entropy(self, params: PriorityParams, allowed: Array | np.ndarray) -> Entropy:
         """Entropy of the edge indicators, and differential entropy of the priorities."""

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
+from os import PathLike
 from platform import python_version
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.knowledge import Knowledge, as_knowledge
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.routes import ENGINES, Engine, Request, fit_baseline, fit_by_gradient, fit_scored
 from vcuda.infer.progress import ProgressCallback, silent
@@ -39,6 +41,7 @@ def fit(
     noise: Noise | None = None,
     logarithm: Sequence[str] | None = None,
     prior: float | DagPrior | None = None,
+    knowledge: Knowledge | str | PathLike[str] | None = None,
     engine: str | Engine = "auto",
     preset: Preset = "default",
     standardise: bool = False,
@@ -67,6 +70,9 @@ def fit(
     prior
         The probability of an edge between two variables when the order allows it, or a :class:`DagPrior`. By default
         one expected parent a variable.
+    knowledge
+        What is known of the graph, by column name: a :class:`Knowledge`, or the path of a .toml or .csv file with it.
+        Every graph obeys; what contradicts itself is refused before the fit.
     engine
         ``"auto"`` takes the best one for the size of the problem: ``"exact"`` (up to about 20 columns), ``"orders"``
         (up to thousands), ``"variational"``; ``"straight-through"`` is the paper's, for mlp. Other methods, to compare
@@ -91,15 +97,17 @@ def fit(
     """
     table = as_dataset(data)
     _check(model, engine, noise, preset, time_limit)
+    known = as_knowledge(knowledge)
     if _is_baseline(engine):
-        _check_baseline(model, engine, noise, prior)  # type: ignore[arg-type]
+        _check_baseline(model, engine, noise, prior, known)  # type: ignore[arg-type]
     else:
         _check_engine(model, engine, preset)
     dag_prior = _prior(prior, table, preset)
+    rules = known.for_columns(table.names, edge_probability=dag_prior.edge_probability) if known else None
     marked = None if logarithm is None else _marked(logarithm, table)
     started = time.perf_counter()
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    request = Request(table, dag_prior, marked, standardise, seed, progress, deadline, time_limit)
+    request = Request(table, dag_prior, rules, marked, standardise, seed, progress, deadline, time_limit)
     # Thousands of small factorisations: threads of BLAS that wait for each other took three times as long, and changed
     # last digits with the number of cores.
     with threadpool_limits(1, user_api="blas"):
@@ -109,9 +117,12 @@ def fit(
             outcome, told = fit_by_gradient(request, model, noise, engine, preset)
         else:
             outcome, told = fit_scored(request, model, noise, engine)
+    if known:
+        told["choice"]["sentences"].append(known.sentence())
     provenance = {
         **told,
         "prior": None if _is_baseline(engine) else to_json(dag_prior),
+        "knowledge": known.to_dict() if known else None,
         "preset": preset,
         "standardise": standardise,
         "time_limit": time_limit,
@@ -173,14 +184,21 @@ def _check_engine(model: Any, engine: Any, preset: Preset) -> None:
         raise ConfigError("preset paper belongs to engine straight-through and to the methods that it is compared with")
 
 
-def _check_baseline(model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any) -> None:
+def _check_baseline(
+    model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any, knowledge: Knowledge
+) -> None:
     """Other methods have noise and prior of their own, and a spec says all of their model."""
+    name = engine if isinstance(engine, str) else engine.name
+    if knowledge:
+        raise ConfigError(
+            f"engine {name} cannot obey knowledge: leave it out, or use engine exact, orders, variational or "
+            "straight-through"
+        )
     if noise is not None or prior is not None:
         told = "noise" if noise is not None else "prior"
         raise ConfigError(f"this method has a {told} of its own; leave it out, or give a spec such as Dibs.fixed(...)")
     known = ("auto", *(BASELINES[engine][0].models if isinstance(engine, str) else ()))
     if not isinstance(model, str) or model not in known:
-        name = engine if isinstance(engine, str) else engine.name
         asked = model if isinstance(model, str) else type(model).__name__
         raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
 

@@ -11,6 +11,7 @@ import numpy as np
 from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
+from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import choose_engine
 from vcuda.infer.choice.models import Choice, choose_model
@@ -42,10 +43,11 @@ CHOOSING_SHARE = 0.3
 
 
 class Request(NamedTuple):
-    """What was asked for, apart from model and engine."""
+    """What was asked for, apart from model and engine; ``rules`` is what is known of the edges."""
 
     table: Dataset
     prior: DagPrior
+    rules: EdgeRules | None
     logarithm: np.ndarray | None
     standardise: bool
     seed: int
@@ -77,6 +79,7 @@ def fit_scored(
         chosen,
         prior=request.prior,
         seed=request.seed,
+        rules=request.rules,
         progress=request.progress,
         deadline=request.deadline,
     )
@@ -112,6 +115,7 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
     return choose_model(
         request.table,
         edge_probability=request.prior.edge_probability,
+        rules=request.rules,
         models=("linear", *SCORES) if kind in (Exact, Orders) or engine == "auto" else NARROW_CHOICE,
         noise=noise,
         logarithm=request.logarithm,
@@ -141,6 +145,7 @@ def fit_by_gradient(
         prior=request.prior,
         seed=request.seed,
         units=units,
+        **({} if request.rules is None else request.rules._asdict()),
         progress=request.progress,
         deadline=request.deadline,
     )

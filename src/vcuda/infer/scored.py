@@ -8,9 +8,10 @@ import numpy as np
 
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
+from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import Exact, exact_posterior
-from vcuda.infer.orders import Orders, run_orders
+from vcuda.infer.exact import Exact, ExactResult, exact_posterior
+from vcuda.infer.orders import Orders, OrdersResult, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.models.additive import AdditiveBasis
@@ -92,16 +93,19 @@ def run_scored(
     *,
     prior: DagPrior,
     seed: int,
+    rules: EdgeRules | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
 ) -> Outcome:
-    """Run an engine on a score; ``deadline`` is on the clock of ``time.monotonic``."""
+    """Run an engine on a score, as far as known ``rules`` admit; ``deadline`` is on the clock of ``time.monotonic``."""
     asked: dict[str, Any] = {
         "edge_probability": prior.edge_probability,
         "names": table.data.names,
         "progress": progress,
         "deadline": deadline,
     }
+    if rules is not None:
+        asked |= rules._asdict()
     if isinstance(engine, Exact):
         return _exact(engine, table, seed, asked)
     if isinstance(engine, Orders):
@@ -117,14 +121,14 @@ def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) 
         "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
         "It holds as far as the model does.",
     )
-    law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
+    law = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
     numbers = {"log_evidence": found.log_evidence + table.log_jacobian, "noise_variance": found.noise_variance}
     return Outcome(law, status, numbers, {})
 
 
 def _orders(engine: Orders, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
     found = run_orders(engine, table.score, samples=SAMPLED_GRAPHS, seed=seed, **asked)
-    law = SampledGraphs(found.samples, found.edge_probabilities, table.predictive(found.noise_variance))
+    law = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
     evidence = None if found.log_evidence is None else found.log_evidence + table.log_jacobian
     numbers = {"log_evidence": evidence, "noise_variance": found.noise_variance} | found.diagnostics
     return Outcome(law, found.status, numbers, found.trace)
@@ -138,7 +142,15 @@ def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict
         log_scale=found.log_scale,
         weights=found.weights,
         predictive=table.predictive(found.noise_variance),
+        required=asked.get("required"),
     )
     numbers = {"noise_variance": found.noise_variance} | found.diagnostics
     numbers["elbo"] = (found.elbo + table.log_jacobian).tolist()
     return Outcome(law, found.status, numbers, found.trace)
+
+
+def _certain(found: ExactResult | OrdersResult, asked: dict[str, Any]) -> np.ndarray:
+    """Edge probabilities in which what is required is 1, and what is forbidden 0, to the last digit."""
+    if "required" not in asked:
+        return found.edge_probabilities
+    return EdgeRules(asked["allowed"], asked["required"], None).hold(found.edge_probabilities)

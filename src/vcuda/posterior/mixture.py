@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, ndtr
 
 from vcuda.dags.bulk import BulkSampler
+from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
 from vcuda.posterior.laws import Prediction, check_shapes, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel, draw_models
@@ -39,6 +41,8 @@ class OrderMixture:
         ``(r,)``, not negative, summing to one.
     predictive
         What the score says of new rows, or None.
+    required
+        ``(d, d)`` edges that are in every graph, or None for none; the priorities are lifted until they obey.
     """
 
     edge_logits: np.ndarray
@@ -46,13 +50,17 @@ class OrderMixture:
     log_scale: np.ndarray
     weights: np.ndarray
     predictive: Predictive | None
+    required: np.ndarray | None = None
     kind: ClassVar[str] = "order mixture"
 
     def __post_init__(self) -> None:
         if self.means.ndim != 2 or not self.means.size:
             raise ConfigError(f"means must have the shape (restarts, nodes), not {self.means.shape}")
         restarts, nodes = self.means.shape
+        expected: dict[str, tuple[int, ...]]
         expected = {"edge_logits": (restarts, nodes, nodes), "log_scale": (restarts, nodes), "weights": (restarts,)}
+        if self.required is not None:
+            expected["required"] = (nodes, nodes)
         check_shapes({name: getattr(self, name) for name in expected}, expected)
         if np.isnan(self.edge_logits).any() or not (np.isfinite(self.means) & np.isfinite(self.log_scale)).all():
             raise ConfigError("edge_logits, means and log_scale must be numbers; the training has diverged")
@@ -68,6 +76,7 @@ class OrderMixture:
         log_scale: np.ndarray,
         weights: np.ndarray,
         predictive: Predictive | None,
+        required: np.ndarray | None = None,
     ) -> OrderMixture:
         """From what the engine has learned: without loops, and without edges whose probability is below 1e-9."""
         law = cls(
@@ -76,9 +85,12 @@ class OrderMixture:
             np.array(log_scale, dtype=np.float64),
             np.array(weights, dtype=np.float64),
             predictive,
+            None if required is None or not np.any(required) else np.array(required, dtype=bool),
         )
         for k, logits in enumerate(law.edge_logits):
             np.fill_diagonal(logits, -np.inf)
+            if law.required is not None:
+                logits[law.required] = -np.inf
             for rows in law._stripes():
                 logits[rows][law._member_probabilities(k, rows) < SMALLEST_PROBABILITY] = -np.inf
         return law
@@ -91,8 +103,20 @@ class OrderMixture:
         height = max(1, STRIPE_PAIRS // self.nodes)
         return [slice(start, start + height) for start in range(0, self.nodes, height)]
 
+    @cached_property
+    def _lift(self) -> Lift | None:
+        return Lift.of(self.required)
+
+    @cached_property
+    def _lifted_before(self) -> list[np.ndarray]:
+        """P(i comes before j) (d, d) in each restart, where required edges lift the priorities."""
+        assert self._lift is not None
+        return [self._lift.normal_precedence(*one) for one in zip(self.means, np.exp(self.log_scale), strict=True)]
+
     def _member_probabilities(self, k: int, rows: slice) -> np.ndarray:
         """Probabilities of the edges out of some nodes in restart k: sigmoid(L_ij) P(p_i < p_j)."""
+        if self._lift is not None:
+            return expit(self.edge_logits[k, rows].astype(np.float64)) * self._lifted_before[k][rows]
         variances = np.exp(2 * self.log_scale[k])
         spread = np.sqrt(variances[rows, None] + variances)
         before = ndtr((self.means[k] - self.means[k, rows, None]) / spread)
@@ -104,12 +128,16 @@ class OrderMixture:
         for k, weight in enumerate(self.weights):
             for rows in self._stripes():
                 probabilities[rows] += weight * self._member_probabilities(k, rows)
-        return probabilities
+        return probabilities if self.required is None else np.where(self.required, 1.0, probabilities)
 
     def _draw(self, rng: np.random.Generator, index: int, size: int, names: Sequence[str]) -> GraphSamples:
         sampler = BulkSampler.from_probabilities(expit(self.edge_logits[index]))
         noise = rng.standard_normal((size, self.nodes))
-        lists = sampler.sample_many(rng, self.means[index] + np.exp(self.log_scale[index]) * noise)
+        priorities = self.means[index] + np.exp(self.log_scale[index]) * noise
+        if self._lift is None:
+            lists = sampler.sample_many(rng, priorities)
+        else:
+            lists = self._lift.add_required(sampler.sample_many(rng, self._lift.lifted_ranks(priorities)))
         return GraphSamples.from_counts(names, *lists)
 
     def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
@@ -130,6 +158,8 @@ class OrderMixture:
     def arrays(self) -> dict[str, np.ndarray]:
         order = {"priority_means": self.means, "priority_log_scale": self.log_scale}
         stored = {"edge_logits": self.edge_logits, "weights": self.weights} | order
+        if self.required is not None:
+            stored["required"] = self.required
         return stored if self.predictive is None else stored | self.predictive.arrays()
 
     @classmethod
@@ -140,4 +170,5 @@ class OrderMixture:
             log_scale=arrays["priority_log_scale"],
             weights=arrays["weights"],
             predictive=restore_predictive(config, arrays, nodes=arrays["priority_means"].shape[-1]),
+            required=arrays.get("required"),
         )

@@ -218,6 +218,15 @@ class Posterior:
 
         return what_next(self, already=already, draws=draws, seed=seed)
 
+    def report(self, path: str | PathLike[str], *, curves: int = 3, seed: int = 0) -> None:
+        """Write one self-contained HTML file: what was asked, what the data support, how far to trust it.
+
+        ``curves`` says of how many effects that are no straight lines the curves are drawn; each takes seconds.
+        """
+        from vcuda.outputs.report import write_report
+
+        write_report(self, path, curves=curves, seed=seed)
+
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""
         from vcuda.posterior.storage import save

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp
 
 from vcuda.dags import DAG_DISTRIBUTIONS
 from vcuda.dags.bulk import BulkSampler
+from vcuda.dags.lifting import Lift
 from vcuda.errors import RunError
 from vcuda.models import MODELS, Linear
 from vcuda.posterior.laws import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
@@ -25,7 +26,9 @@ from vcuda.specs import from_json, to_json
 class TrainedMixture:
     """Restarts of the gradient-trained engine: each a distribution over DAGs with functions of its own.
 
-    ``dag_params`` and ``model_params`` are the specs' own NamedTuples with a leading axis of restarts.
+    ``dag_params`` and ``model_params`` are the specs' own NamedTuples with a leading axis of restarts. ``allowed``
+    (d, d) are the edges that may be, ``required`` (d, d) those that always are, which are not among the former; None
+    for none.
     """
 
     dags: Any
@@ -35,7 +38,12 @@ class TrainedMixture:
     weights: np.ndarray
     scaling: Scaling
     allowed: np.ndarray
+    required: np.ndarray | None = None
     kind: ClassVar[str] = "trained mixture"
+
+    @cached_property
+    def _lift(self) -> Lift | None:
+        return Lift.of(self.required)
 
     def _component(self, params: Any, index: int) -> Any:
         import jax
@@ -44,7 +52,9 @@ class TrainedMixture:
 
     def component_probabilities(self) -> np.ndarray:
         """Edge probabilities of each restart, ``(r, d, d)``: exact where the family has a closed form."""
-        if self.dags.exact_marginals:
+        if self._lift is not None and self.dags.name == "priority":
+            return np.stack([self._lifted_probabilities(self._lift, k) for k in range(len(self.weights))])
+        if self._lift is None and self.dags.exact_marginals:
             return np.stack(
                 [
                     np.asarray(self.dags.edge_probabilities(self._component(self.dag_params, k), self.allowed))
@@ -55,13 +65,25 @@ class TrainedMixture:
         names = [str(node) for node in range(len(self.allowed))]
         return np.stack([self._draw(rng, k, 2_000, names).edge_probabilities() for k in range(len(self.weights))])
 
+    def _lifted_probabilities(self, lift: Lift, index: int) -> np.ndarray:
+        params = self._component(self.dag_params, index)
+        means = np.asarray(params.means, dtype=np.float64)
+        scales = np.broadcast_to(np.exp(np.asarray(params.log_scale, dtype=np.float64)), means.shape)
+        drawn = expit(np.float64(params.edge_logits)) * self.allowed * lift.normal_precedence(means, scales)
+        return np.where(lift.required, 1.0, drawn)
+
     def edge_probabilities(self) -> np.ndarray:
-        return np.tensordot(self.weights, self.component_probabilities(), axes=1)
+        mixed = np.tensordot(self.weights, self.component_probabilities(), axes=1)
+        return mixed if self.required is None else np.where(self.required, 1.0, mixed)
 
     def _draw(self, rng: np.random.Generator, index: int, size: int, names: Sequence[str]) -> GraphSamples:
         params = self._component(self.dag_params, index)
         sampler = BulkSampler.from_probabilities(expit(np.float64(params.edge_logits)) * self.allowed)
-        lists = sampler.sample_many(rng, self.dags.priorities(rng, params, size))
+        priorities = self.dags.priorities(rng, params, size)
+        if self._lift is None:
+            lists = sampler.sample_many(rng, priorities)
+        else:
+            lists = self._lift.add_required(sampler.sample_many(rng, self._lift.lifted_ranks(priorities)))
         return GraphSamples.from_counts(names, *lists)
 
     def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
@@ -138,14 +160,16 @@ class TrainedMixture:
             for part, tree in (("dags", self.dag_params), ("model", self.model_params))
             for k, leaf in enumerate(jax.tree.leaves(tree))
         }
-        return named | {"weights": self.weights, "allowed": self.allowed} | self.scaling.arrays()
+        known = {"allowed": self.allowed} | ({} if self.required is None else {"required": self.required})
+        return named | {"weights": self.weights} | known | self.scaling.arrays()
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrainedMixture:
         dags = from_json(config["dags"], DAG_DISTRIBUTIONS)
         model = from_json(config["model"], MODELS)
         nodes, restarts = len(arrays["centre"]), len(arrays["weights"])
-        check_shapes(arrays, {"weights": (restarts,), "allowed": (nodes, nodes)})
+        expected: dict[str, tuple[int, ...]] = {"weights": (restarts,), "allowed": (nodes, nodes)}
+        check_shapes(arrays, expected | ({"required": (nodes, nodes)} if "required" in arrays else {}))
         return cls(
             dags=dags,
             model=model,
@@ -154,6 +178,7 @@ class TrainedMixture:
             weights=arrays["weights"],
             scaling=Scaling.restore(arrays),
             allowed=arrays["allowed"],
+            required=arrays.get("required"),
         )
 
 

@@ -12,6 +12,7 @@ from vcuda.infer.climbing import climb
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders.candidates import choose_parents
+from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import Noise
@@ -26,6 +27,8 @@ SAMPLED_COLUMNS = 60
 POOLED = 30
 CLIMBS = 3
 MOST_PARENTS = 10
+# Log odds that nothing can be worth more than.
+CERTAIN = 1e12
 
 Method = Literal["exact", "best graph", "one order"]
 
@@ -78,7 +81,14 @@ class Evidence:
         if self.method == "best graph":
             return self._by_best_graph(candidate, score, table), score
         deadline = self.deadline if may_stop else None
-        found = exact_posterior(score, log_odds=self.prior.log_odds, samples=1, rng=self.rng, deadline=deadline)
+        found = exact_posterior(
+            score,
+            log_odds=self.prior.log_odds,
+            required=self.prior.required,
+            samples=1,
+            rng=self.rng,
+            deadline=deadline,
+        )
         return found.log_evidence, score
 
     def _by_best_graph(self, candidate: Candidate, score: LocalScore | SharedNoise, table: Dataset) -> float:
@@ -125,19 +135,20 @@ class Evidence:
         for feature in (centred, centred**2):
             spread = np.maximum(feature.std(axis=0) * target.std(), np.finfo(float).tiny)
             promise = np.maximum(promise, np.abs((target - target.mean()) @ feature) / (table.n * spread))
+        promise[self.prior.required[before, node]] = np.inf
         pool = before[np.argsort(-promise, kind="stable")[:POOLED]]
         columns = np.append(pool, node)
         screen = AdditiveBasis().prepare(table.values[:, columns])
         prior = EdgePrior(*(part[np.ix_(columns, columns)] for part in self.prior))
         usable = np.arange(columns.size) < pool.size
-        chosen = choose_parents(screen, prior, pool.size, usable, tolerance=0.0, most=MOST_PARENTS)[0]
+        chosen = _best_parents(screen, prior, pool.size, usable)
         small = candidate.spec.prepare(table.values[:, np.append(pool[chosen], node)])
         assert not isinstance(small, SharedNoise)
         local = small.score(chosen.size, list(range(chosen.size)))
         return local + float(prior.log_odds[chosen, -1].sum()) - table.n * float(np.log(table.scale[node]))
 
     def _parents(self, score: LocalScore, node: int, rank: np.ndarray) -> np.ndarray:
-        return choose_parents(score, self.prior, node, rank < rank[node], tolerance=0.0, most=MOST_PARENTS)[0]
+        return _best_parents(score, self.prior, node, rank < rank[node])
 
     def _order(self, table: Dataset) -> np.ndarray:
         """An order that equal noise would have; found once for each table."""
@@ -145,7 +156,10 @@ class Evidence:
         if key not in self.orders:
             shared = EqualNoise().prepare(table.values)
             assert isinstance(shared, SharedNoise)
-            self.orders[key] = top_down_order(shared.at(1.0), self.prior)
+            order = top_down_order(shared.at(1.0), self.prior)
+            if self.prior.required.any():
+                order = parents_first(order, [np.flatnonzero(column) for column in self.prior.required.T])
+            self.orders[key] = order
         return self.orders[key]
 
     def _log_odds(self, graph: np.ndarray) -> float:
@@ -157,9 +171,20 @@ def _graph_of_order(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> n
     rank = np.argsort(order)
     graph = np.zeros((score.nodes, score.nodes), dtype=bool)
     for node in range(score.nodes):
-        chosen, _ = choose_parents(score, prior, node, rank < rank[node], tolerance=0.0, most=MOST_PARENTS)
-        graph[chosen, node] = True
+        graph[_best_parents(score, prior, node, rank < rank[node]), node] = True
     return graph
+
+
+def _best_parents(score: LocalScore, prior: EdgePrior, node: int, pool: np.ndarray) -> np.ndarray:
+    """The best parents from a pool (d,), as far as greed goes; those that are required in any case."""
+    must = np.flatnonzero(prior.required[:, node])
+    if not must.size:
+        return choose_parents(score, prior, node, pool, tolerance=0.0, most=MOST_PARENTS)[0]
+    # Taken for all but certain, they are there from the start and no gain is lost by dropping them.
+    odds = prior.log_odds.copy()
+    odds[must, node] = CERTAIN
+    kept = prior._replace(log_odds=odds)
+    return choose_parents(score, kept, node, pool, tolerance=0.0, start=must, most=max(MOST_PARENTS, must.size))[0]
 
 
 def _total(score: LocalScore, graph: np.ndarray) -> float:

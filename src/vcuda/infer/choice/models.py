@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError
 from vcuda.infer.choice.evidence import CANDIDATES, Candidate, Evidence, Method
 from vcuda.infer.choice.logarithms import choose_logarithms
@@ -75,6 +76,7 @@ def choose_model(
     data: Dataset,
     *,
     edge_probability: float,
+    rules: EdgeRules | None = None,
     models: Sequence[str] = ("linear", "additive", "gp"),
     noise: Noise | None = None,
     logarithm: np.ndarray | None = None,
@@ -91,6 +93,8 @@ def choose_model(
         The table in the user's units.
     edge_probability
         Prior probability of an edge that the order allows.
+    rules
+        What is known of the edges; the evidence is that of the graphs that obey.
     models, noise
         What may be chosen.
     logarithm
@@ -104,7 +108,7 @@ def choose_model(
     deadline
         On the clock of ``time.monotonic``: models that are not compared by then are left out, and the sentences say so.
     """
-    prior = edge_prior(data.d, edge_probability)
+    prior = edge_prior(data.d, edge_probability, **({} if rules is None else rules._asdict()))
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"
     raw = np.zeros(data.d, dtype=bool)
     scales, gains = [raw if logarithm is None else logarithm], np.full(data.d, np.nan)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.dags.base import DagDistribution, DagPrior, Kl
+from vcuda.dags.lifting import Lift
 from vcuda.models.base import FunctionalModel, ModelParams, log_density
 
 
@@ -31,6 +32,16 @@ class Terms(NamedTuple):
         return self.likelihood - self.kl_edges - self.kl_order
 
 
+class Known(NamedTuple):
+    """What is known of the edges: prior log odds (d, d) or one probability for all (None), and the required ones."""
+
+    log_odds: Any = None
+    lift: Lift | None = None
+
+
+NOTHING_KNOWN = Known()
+
+
 class Rows(NamedTuple):
     """Rows padded with zeros to a length that few programs are compiled for; ``weight`` is 0 on the padding."""
 
@@ -48,6 +59,7 @@ def elbo_terms(
     rows: Rows,
     total_rows: jax.Array | float,
     allowed: jax.Array,
+    known: Known = NOTHING_KNOWN,
 ) -> Terms:
     """Estimate the ELBO of ``total_rows`` rows from the given ones, with one graph for each key (Eq. 9 of the paper).
 
@@ -56,10 +68,10 @@ def elbo_terms(
     """
 
     def likelihood(key: jax.Array) -> jax.Array:
-        graph = spec.sample(key, trained.dags, allowed)
+        graph = spec.sample(key, trained.dags, allowed, known.lift)
         return jnp.sum(rows.weight[:, None] * log_density(model, trained.model, rows.values, graph))
 
-    kl: Kl = spec.kl(trained.dags, prior, allowed)
+    kl: Kl = spec.kl(trained.dags, prior, allowed, known.log_odds)
     scale = total_rows / rows.total
     return Terms(scale * jnp.mean(jax.vmap(likelihood)(keys)), kl.edges, kl.order)
 

@@ -12,13 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from vcuda.dags.base import DagDistribution, DagPrior, no_self_loops
+from vcuda.dags.base import DagDistribution, DagPrior
+from vcuda.dags.lifting import Lift
 from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
-from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, shuffled_rows, split_rows
+from vcuda.infer.straight_through.elbo import (
+    NOTHING_KNOWN,
+    Known,
+    Rows,
+    Terms,
+    Trained,
+    elbo_terms,
+    shuffled_rows,
+    split_rows,
+)
 from vcuda.infer.straight_through.watch import Watch, choose
 from vcuda.models.base import FunctionalModel, ModelParams, Noise
 from vcuda.posterior.laws import ColumnScaling, Scaling
@@ -136,6 +147,7 @@ class Problem(NamedTuple):
     train: Rows
     validation: Rows
     allowed: jax.Array
+    known: Known = NOTHING_KNOWN
 
 
 class Stretch(NamedTuple):
@@ -214,7 +226,7 @@ class Program:
 
         def loss(trained: Trained) -> tuple[jax.Array, Terms]:
             keys = jax.random.split(jax.random.fold_in(state.key, number), self.engine.graph_samples)
-            terms = self.terms(trained, keys, rows, train.total, problem.allowed)
+            terms = self.terms(trained, keys, rows, train.total, problem.allowed, problem.known)
             return -unit * (terms.likelihood - kl_weight * (terms.kl_edges + terms.kl_order)), terms
 
         (_, terms), gradient = jax.value_and_grad(loss, has_aux=True)(state.trained)
@@ -245,7 +257,7 @@ class Program:
         authors = self.engine.validation == "authors"
         keys = jax.random.split(key, 1 if authors else self.engine.validation_graphs)
         scaled_to = rows.total if authors else batch_rows
-        terms = self.terms(state.trained, keys, rows, scaled_to, problem.allowed)
+        terms = self.terms(state.trained, keys, rows, scaled_to, problem.allowed, problem.known)
         nodes = rows.values.shape[1]
         return -2 / nodes * terms.likelihood + unit * kl_weight * (terms.kl_edges + terms.kl_order)
 
@@ -253,7 +265,9 @@ class Program:
         """The ELBO of the training rows, from many graphs: the mixture's weights hang on it."""
         keys = jax.random.split(key, FINAL_GRAPHS)
         rows = problem.train
-        return jax.lax.map(lambda one: self.terms(one, keys, rows, rows.total, problem.allowed).elbo, trained)
+        return jax.lax.map(
+            lambda one: self.terms(one, keys, rows, rows.total, problem.allowed, problem.known).elbo, trained
+        )
 
 
 # Kept so that equal fits in one process compile once.
@@ -268,6 +282,8 @@ def run_straight_through(
     prior: DagPrior,
     seed: int,
     allowed: np.ndarray | None = None,
+    required: np.ndarray | None = None,
+    log_odds: np.ndarray | None = None,
     units: Scaling | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
@@ -278,6 +294,8 @@ def run_straight_through(
     interrupt, or the ``deadline`` on the clock of ``time.monotonic``, ends the training with what is there. Every
     ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
+    ``allowed`` and ``required`` (d, d) say which edges may be and which must be, ``log_odds`` (d, d) the prior of
+    single edges in place of the one probability of ``prior``.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -285,8 +303,12 @@ def run_straight_through(
     train, validation = split_rows(
         scaling.apply(data.values), held_out_share=engine.validation_share, batch_size=engine.batch_size
     )
-    allowed_edges = jnp.asarray(no_self_loops(data.d) if allowed is None else allowed)
-    problem = Problem(train, validation, allowed_edges)
+    edges = edge_prior(data.d, prior.edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    # What is required costs nothing and is not learned.
+    free = np.isfinite(edges.log_odds) & ~edges.required
+    odds = None if log_odds is None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
+    known = Known(odds, Lift.of(edges.required))
+    problem = Problem(train, validation, jnp.asarray(free), known)
     program = _program(engine, model, prior)
     an_epoch = program.steps_an_epoch(train)
     checks = -(-engine.epochs // engine.check_every)
@@ -358,7 +380,8 @@ def run_straight_through(
         model_params=jax.device_get(kept.model),
         weights=weights,
         scaling=scaling if units is None else units.then(scaling),
-        allowed=np.asarray(allowed_edges),
+        allowed=free,
+        required=None if known.lift is None else edges.required,
     )
     diagnostics = {
         "elbo": elbo.tolist(),

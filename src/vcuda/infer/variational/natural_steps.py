@@ -1,6 +1,6 @@
 """Compiled steps of the variational engine with integrated weights: edges, order and noise of all restarts at once.
 
-What they do and why is told in ``collapsed``.
+What they do and why is told in ``training``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
+from jax.scipy.stats.norm import pdf as normal_density
 
+from vcuda.dags.base import lifted_before, lifted_priorities
+from vcuda.dags.lifting import Lift
 from vcuda.infer.variational.toggles import Regressions, Tiers, toggle_graphs
 
 # Logits beyond this are certain for every purpose, and slow to come back from.
@@ -49,15 +52,35 @@ class Schedule(NamedTuple):
     noise: np.ndarray
 
 
+class Required(NamedTuple):
+    """Required edges: how they lift the priorities, and all of them as ``sources`` and ``targets`` (m,), in an order in
+    which every edge into a node stands before those out of it."""
+
+    lift: Lift
+    sources: Any
+    targets: Any
+
+    @classmethod
+    def of(cls, edges: np.ndarray) -> Required | None:
+        """From a DAG (d, d); None without edges."""
+        lift = Lift.of(edges)
+        if lift is None:
+            return None
+        sources, targets = np.nonzero(edges)
+        order = np.argsort(lift.ranks[targets], kind="stable")
+        return cls(lift, sources[order], targets[order])
+
+
 class Problem(NamedTuple):
     """What does not change during a fit: ``pairs`` is the share of edges that move in a step, ``noise_prior`` shape and
-    scale of a shared variance's inverse gamma."""
+    scale of a shared variance's inverse gamma, ``required`` the edges that must be, which are not ``allowed``."""
 
     regressions: Regressions
     prior_logits: Any
     allowed: Any
     pairs: float
     noise_prior: tuple[float, float]
+    required: Required | None
 
 
 def _edge_kl(logits: jax.Array, problem: Problem) -> jax.Array:
@@ -72,6 +95,32 @@ def _precedence(order: OrderParams) -> jax.Array:
     variances = jnp.exp(2 * order.log_scale)
     gaps = order.means[:, None, :] - order.means[:, :, None]
     return ndtr(gaps / jnp.sqrt(variances[:, None, :] + variances[:, :, None]))
+
+
+def _lifted_precedence(order: OrderParams, required: Required) -> jax.Array:
+    """Nearly P(i comes before j) (r, d, d) after lifting, for the gradient of the order.
+
+    The largest of two normal variables is taken as normal with its mean and variance (Clark 1961), edge after edge, and
+    lifted priorities as independent; what required edges decide is exact.
+    """
+
+    def raise_target(carry: OrderParams, edge: tuple[jax.Array, jax.Array]) -> tuple[OrderParams, None]:
+        means, variances = carry.means, jnp.exp(2 * carry.log_scale)
+        source, target = edge
+        m1, v1, m2, v2 = means[:, target], variances[:, target], means[:, source], variances[:, source]
+        spread = jnp.sqrt(v1 + v2)
+        gap = (m1 - m2) / spread
+        above, density = ndtr(gap), normal_density(gap)
+        raised = m2 + (m1 - m2) * above + spread * density
+        # Around the new mean and not around zero, so that no digits are lost.
+        squares = (v1 + (m1 - raised) ** 2) * above + (v2 + (m2 - raised) ** 2) * (1 - above)
+        variance = squares + (m1 + m2 - 2 * raised) * spread * density
+        log_scale = 0.5 * jnp.log(jnp.maximum(variance, 0.1 * jnp.minimum(v1, v2)))
+        return OrderParams(means.at[:, target].set(raised), carry.log_scale.at[:, target].set(log_scale)), None
+
+    lifted, _ = jax.lax.scan(raise_target, order, (required.sources, required.targets))
+    upwards = jnp.asarray(required.lift.upwards)
+    return jnp.where(upwards, 1.0, jnp.where(upwards.T, 0.0, _precedence(lifted)))
 
 
 def _order_kl(order: OrderParams) -> jax.Array:
@@ -93,22 +142,41 @@ def _step(
     present = jax.nn.sigmoid(state.logits)
     spread = jnp.exp(state.order.log_scale)[:, None] * ndtri(uniform[:, :, -1])
     priorities = state.order.means[:, None] + spread
-    before = priorities[..., :, None] < priorities[..., None, :]
-    graphs = (uniform[:, :, :-1] < present[:, None]) & before & problem.allowed
+    required = problem.required
+    importance = present
+    if required is None:
+        before = priorities[..., :, None] < priorities[..., None, :]
+        graphs = (uniform[:, :, :-1] < present[:, None]) & before & problem.allowed
+    else:
+        before = lifted_before(lifted_priorities(priorities, required.lift), required.lift)
+        graphs = (uniform[:, :, :-1] < present[:, None]) & before & problem.allowed | required.lift.required
+        # Where there are more parents than can be held, these are the last to be left out.
+        importance = jnp.where(required.lift.required, 1.0, present)
     toggled, left_out = toggle_graphs(
         problem.regressions,
         graphs.reshape(-1, nodes, nodes),
-        jnp.repeat(present, count, axis=0),
+        jnp.repeat(importance, count, axis=0),
         jnp.repeat(state.variance, count),
         tiers,
     )
     gains = jnp.mean(toggled.gains.reshape(restarts, count, nodes, nodes), axis=1)
     kl = _edge_kl(state.logits, problem)
     scores = jnp.mean(jnp.sum(toggled.score, axis=1).reshape(restarts, count), axis=1)
-    elbo = scores - jnp.sum(_precedence(state.order) * kl, axis=(1, 2)) - _order_kl(state.order)
+    if required is None:
+        edges = jnp.sum(_precedence(state.order) * kl, axis=(1, 2))
+    else:
+        edges = jnp.sum(jnp.mean(before, axis=1) * kl, axis=(1, 2))
+    elbo = scores - edges - _order_kl(state.order)
 
     worth = jnp.where(problem.allowed, present * gains - kl, 0.0) * schedule.temper[number][:, None, None]
-    gradient = jax.grad(lambda order: jnp.sum(_order_kl(order)) - jnp.sum(worth * _precedence(order)))(state.order)
+
+    def precedence(order: OrderParams) -> jax.Array:
+        return _precedence(order) if required is None else _lifted_precedence(order, required)
+
+    def cost(order: OrderParams) -> jax.Array:
+        return jnp.sum(_order_kl(order)) - jnp.sum(worth * precedence(order))
+
+    gradient = jax.grad(cost)(state.order)
     first = jax.tree.map(lambda mean, new: 0.9 * mean + 0.1 * new, state.first_moment, gradient)
     second = jax.tree.map(lambda mean, new: 0.999 * mean + 0.001 * new**2, state.second_moment, gradient)
     taken = (number + 1).astype(elbo.dtype)

@@ -1,0 +1,377 @@
+"""What is known of the graph before the data are seen: by column name, checked, and turned into matrices."""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcuda.data.files import existing_file, text_records
+from vcuda.data.sources import listed, nearest, shortened
+from vcuda.errors import DataError, KnowledgeError
+from vcuda.specs import to_json
+
+ARROW = "->"
+CSV_KINDS = ("required", "forbidden", "probability")
+
+Edge = tuple[str, str]
+
+
+class EdgeRules(NamedTuple):
+    """Knowledge for the d columns of a table, as engines take it; each is (d, d).
+
+    ``allowed`` and ``required`` are booleans, and what is required is allowed. ``log_odds`` are those of every edge
+    given that the order admits it, or None when no edge has a probability of its own.
+    """
+
+    allowed: np.ndarray
+    required: np.ndarray
+    log_odds: np.ndarray | None
+
+    def hold(self, probabilities: np.ndarray) -> np.ndarray:
+        """Edge probabilities (d, d) without the rounding of what is certain: 1 if required, 0 if forbidden."""
+        return np.where(self.required, 1.0, np.where(self.allowed, probabilities, 0.0))
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of the causes, by column name; every sampled graph obeys it.
+
+    An edge is a pair ``("a", "b")``, or the text ``"a -> b"``, and means that a is a direct cause of b.
+
+    Parameters
+    ----------
+    required
+        Edges that are in every graph.
+    forbidden
+        Edges that are in none.
+    tiers
+        Groups of columns from early to late: no edge points from a later group to an earlier one. Columns in no group
+        are free.
+    within_tiers
+        Whether there may be edges between columns of one group.
+    roots
+        Columns without causes.
+    sinks
+        Columns without effects.
+    probabilities
+        The prior probability of single edges, ``{("a", "b"): 0.9}``, given that a comes before b in the order of the
+        variables: in place of the one that all other edges have.
+
+    Examples
+    --------
+    >>> Knowledge(required=["dose -> response"], roots=["age"]).required
+    (('dose', 'response'),)
+    """
+
+    required: tuple[Edge, ...] = ()
+    forbidden: tuple[Edge, ...] = ()
+    tiers: tuple[tuple[str, ...], ...] = ()
+    within_tiers: bool = True
+    roots: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    probabilities: tuple[tuple[str, str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        def put(field: str, value: tuple[Any, ...]) -> None:
+            object.__setattr__(self, field, tuple(dict.fromkeys(value)))
+
+        for field in ("required", "forbidden"):
+            put(field, tuple(_edge(edge, field) for edge in _each(getattr(self, field), field)))
+        for field in ("roots", "sinks"):
+            put(field, tuple(str(name) for name in _each(getattr(self, field), field)))
+        tiers = tuple(tuple(str(name) for name in _each(tier, "tiers")) for tier in _each(self.tiers, "tiers"))
+        object.__setattr__(self, "tiers", tiers)
+        put("probabilities", _probabilities(self.probabilities))
+        if not isinstance(self.within_tiers, bool):
+            raise KnowledgeError(f"within_tiers must be true or false, not {self.within_tiers!r}")
+        self._check()
+
+    def __bool__(self) -> bool:
+        return any((self.required, self.forbidden, self.tiers, self.roots, self.sinks, self.probabilities))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column that is named, in the order of naming."""
+        edges = (*self.required, *self.forbidden, *(triple[:2] for triple in self.probabilities))
+        ends = [name for edge in edges for name in edge]
+        grouped = [name for tier in self.tiers for name in tier]
+        return tuple(dict.fromkeys([*ends, *grouped, *self.roots, *self.sinks]))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Knowledge:
+        """From a TOML file with the names of the parameters as keys, or a CSV file of edges.
+
+        The columns of the CSV file are source, target, kind (required, forbidden or probability) and, where there
+        are probabilities, probability.
+        """
+        try:
+            file = existing_file(Path(path))
+        except DataError as error:
+            raise KnowledgeError(str(error)) from None
+        ending = file.suffix.lower()
+        if ending == ".toml":
+            return cls._from_toml(file)
+        if ending in (".csv", ".tsv"):
+            return cls._from_csv(file)
+        raise KnowledgeError(f"{file}: knowledge is read from .toml and .csv files, not from {ending or 'this one'!r}")
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Knowledge:
+        """From the parameters by name, as a TOML file or the config of a run has them."""
+        known = [field.name for field in fields(cls)]
+        for key in described:
+            if key not in known:
+                raise KnowledgeError(
+                    f"knowledge has no key {key!r}{nearest(key, known)}: the keys are {listed(known, 9)}"
+                )
+        return cls(**described)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parameters as lists that JSON can hold; :meth:`from_dict` reads them."""
+        described: dict[str, Any] = to_json(self)
+        return described
+
+    def joined(self, other: Knowledge) -> Knowledge:
+        """Both together; only one of them may have tiers."""
+        if self.tiers and other.tiers:
+            raise KnowledgeError("tiers are given twice; leave out those of the file or those of the options")
+        return Knowledge(
+            required=self.required + other.required,
+            forbidden=self.forbidden + other.forbidden,
+            tiers=self.tiers or other.tiers,
+            within_tiers=self.within_tiers and other.within_tiers,
+            roots=self.roots + other.roots,
+            sinks=self.sinks + other.sinks,
+            probabilities=self.probabilities + other.probabilities,
+        )
+
+    def for_columns(self, names: Sequence[str], *, edge_probability: float) -> EdgeRules:
+        """As matrices for the columns of a table; ``edge_probability`` is that of edges without one of their own."""
+        position = {name: k for k, name in enumerate(names)}
+        for name in self.names:
+            if name not in position:
+                hint = nearest(name, names) or f": the columns are {listed(list(names))}"
+                raise KnowledgeError(f"knowledge names {shortened(name)}, which is no column of the table{hint}")
+        allowed = ~np.eye(len(names), dtype=bool)
+        required = np.zeros_like(allowed)
+        for source, target in self.forbidden:
+            allowed[position[source], position[target]] = False
+        allowed[:, [position[name] for name in self.roots]] = False
+        allowed[[position[name] for name in self.sinks]] = False
+        tier = np.full(len(names), -1)
+        for number, members in enumerate(self.tiers):
+            tier[[position[name] for name in members]] = number
+        later = tier[:, None] > tier if self.within_tiers else tier[:, None] >= tier
+        allowed &= ~(later & (tier[:, None] >= 0) & (tier >= 0))
+        for source, target in self.required:
+            required[position[source], position[target]] = True
+        log_odds = None
+        if self.probabilities:
+            log_odds = np.full(allowed.shape, math.log(edge_probability) - math.log1p(-edge_probability))
+            for source, target, probability in self.probabilities:
+                log_odds[position[source], position[target]] = math.log(probability) - math.log1p(-probability)
+        return EdgeRules(allowed, required, log_odds)
+
+    def sentence(self) -> str:
+        """How much is known, for the summary of a fit."""
+        counted = (
+            (len(self.required), "edge required", "edges required"),
+            (len(self.forbidden), "edge forbidden", "edges forbidden"),
+            (len(self.tiers), "tier", "tiers"),
+            (len(self.roots), "root", "roots"),
+            (len(self.sinks), "sink", "sinks"),
+            (len(self.probabilities), "edge with its own probability", "edges with their own probability"),
+        )
+        told = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
+        return f"Every graph obeys what was said to be known: {', '.join(told)}."
+
+    def _check(self) -> None:
+        """Refuse what contradicts itself, each contradiction by its own sentence."""
+        for source, target in self.required + self.forbidden + tuple((s, t) for s, t, _ in self.probabilities):
+            if source == target:
+                raise KnowledgeError(f"the edge {_arrow(source, target)} goes from a column to itself: remove it")
+        tier: dict[str, int] = {}
+        for number, members in enumerate(self.tiers):
+            for name in members:
+                if tier.setdefault(name, number) != number:
+                    raise KnowledgeError(f"column {name!r} stands in tiers {tier[name] + 1} and {number + 1}: keep one")
+        for source, target in self.required:
+            reason = self._why_forbidden(source, target, tier)
+            if reason:
+                raise KnowledgeError(
+                    f"the edge {_arrow(source, target)} is required, but {reason}: drop one of the two"
+                )
+        cycle = _cycle(self.required)
+        if cycle:
+            told = f" {ARROW} ".join(repr(name) for name in cycle)
+            raise KnowledgeError(
+                f"the required edges {told} form a cycle, and no variable causes itself: drop one of them"
+            )
+        seen: dict[Edge, float] = {}
+        for source, target, probability in self.probabilities:
+            edge = source, target
+            if not 0 < probability < 1:
+                raise KnowledgeError(
+                    f"the probability of {_arrow(*edge)} is {probability:g}, but must lie between 0 and 1: say what is "
+                    "certain as a required or a forbidden edge"
+                )
+            if seen.setdefault(edge, probability) != probability:
+                raise KnowledgeError(
+                    f"{_arrow(*edge)} has the probabilities {seen[edge]:g} and {probability:g}: keep one"
+                )
+            if edge in self.required:
+                raise KnowledgeError(f"{_arrow(*edge)} has a probability, but is required as well: drop one of the two")
+            reason = self._why_forbidden(source, target, tier)
+            if reason:
+                raise KnowledgeError(f"{_arrow(*edge)} has a probability, but {reason}: drop one of the two")
+
+    def _why_forbidden(self, source: str, target: str, tier: Mapping[str, int]) -> str | None:
+        if (source, target) in self.forbidden:
+            return "it is forbidden as well"
+        if target in self.roots:
+            return f"{target!r} is a root, which has no causes"
+        if source in self.sinks:
+            return f"{source!r} is a sink, which has no effects"
+        if source in tier and target in tier:
+            if tier[source] > tier[target]:
+                return f"{source!r} stands in tier {tier[source] + 1}, after {target!r} in tier {tier[target] + 1}"
+            if tier[source] == tier[target] and not self.within_tiers:
+                return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
+        return None
+
+    @classmethod
+    def _from_toml(cls, file: Path) -> Knowledge:
+        try:
+            with open(file, "rb") as content:
+                described = tomllib.load(content)
+        except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
+            reason = getattr(error, "strerror", None) or str(error)
+            raise KnowledgeError(f"{file}: this is no TOML ({reason}): mend that line") from None
+        try:
+            return cls.from_dict(described)
+        except KnowledgeError as error:
+            raise KnowledgeError(f"{file}: {error}") from None
+
+    @classmethod
+    def _from_csv(cls, file: Path) -> Knowledge:
+        try:
+            records = list(text_records(file))
+        except DataError as error:
+            raise KnowledgeError(str(error)) from None
+        header = [cell.strip().lower() for cell in records[0][1]] if records else []
+        for column in ("source", "target", "kind"):
+            if column not in header:
+                raise KnowledgeError(f"{file}: line 1 names no column {column!r}: begin with source,target,kind")
+        for column in header:
+            if column not in ("source", "target", "kind", "probability"):
+                raise KnowledgeError(
+                    f"{file}: line 1 names a column {column!r}: there may be source, target, kind and probability; "
+                    "tiers, roots and sinks go into a .toml file"
+                )
+        found: dict[str, list[Any]] = {kind: [] for kind in CSV_KINDS}
+        for line, record in records[1:]:
+            if len(record) != len(header):
+                raise KnowledgeError(
+                    f"{file}: line {line:,} has {len(record)} cells for {len(header)} columns: give one for each"
+                )
+            row = dict(zip(header, (cell.strip() for cell in record), strict=True))
+            if not row["source"] or not row["target"]:
+                raise KnowledgeError(f"{file}: line {line:,} lacks a source or a target: give both, or remove the line")
+            edge = row["source"], row["target"]
+            if row["kind"] not in found:
+                raise KnowledgeError(
+                    f"{file}: line {line:,} has the kind {shortened(row['kind'])}: write one of {', '.join(CSV_KINDS)}"
+                )
+            given = row.get("probability", "")
+            if (row["kind"] == "probability") != bool(given):
+                raise KnowledgeError(
+                    f"{file}: line {line:,} must have a number under probability if its kind is probability, and none "
+                    "otherwise"
+                )
+            if not given:
+                found[row["kind"]].append(edge)
+                continue
+            try:
+                found["probability"].append((*edge, float(given)))
+            except ValueError:
+                raise KnowledgeError(
+                    f"{file}: line {line:,} has the probability {shortened(given)}: write a number between 0 and 1"
+                ) from None
+        try:
+            return cls(found["required"], found["forbidden"], probabilities=found["probability"])  # type: ignore[arg-type]
+        except KnowledgeError as error:
+            raise KnowledgeError(f"{file}: {error}") from None
+
+
+def as_knowledge(knowledge: Knowledge | str | os.PathLike[str] | None) -> Knowledge:
+    """Knowledge as it is, from a file, or none at all."""
+    if isinstance(knowledge, Knowledge):
+        return knowledge
+    if knowledge is None:
+        return Knowledge()
+    if isinstance(knowledge, str | os.PathLike):
+        return Knowledge.read(knowledge)
+    raise KnowledgeError(
+        f"knowledge must be a vcuda.Knowledge or the path of a .toml or .csv file, not {type(knowledge).__name__}"
+    )
+
+
+def _arrow(source: str, target: str) -> str:
+    return f"{source!r} {ARROW} {target!r}"
+
+
+def _each(value: Any, field: str) -> tuple[Any, ...]:
+    """The members of a list; a text would fall apart into letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise KnowledgeError(f"{field} must be a list, not {value!r}: put it in brackets")
+    return tuple(value)
+
+
+def _edge(edge: Any, field: str) -> Edge:
+    ends = [end.strip() for end in edge.split(ARROW)] if isinstance(edge, str) else edge
+    if not isinstance(ends, Iterable) or len(pair := tuple(ends)) != 2 or not all(str(end) for end in pair):
+        raise KnowledgeError(f"{field} must hold edges such as ('a', 'b') or 'a -> b', not {edge!r}")
+    return str(pair[0]), str(pair[1])
+
+
+def _probabilities(given: Any) -> tuple[tuple[str, str, float], ...]:
+    """Source, target and probability, from a mapping of edges or from such triples."""
+    if isinstance(given, Mapping):
+        pairs = [(_edge(edge, "probabilities"), value) for edge, value in given.items()]
+    else:
+        triples = [_each(triple, "probabilities") for triple in _each(given, "probabilities")]
+        if any(len(triple) != 3 for triple in triples):
+            raise KnowledgeError("probabilities must map edges to numbers, such as {('a', 'b'): 0.9}")
+        pairs = [(_edge(triple[:2], "probabilities"), triple[2]) for triple in triples]
+    for edge, value in pairs:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise KnowledgeError(f"the probability of {_arrow(*edge)} must be a number, not {value!r}")
+    return tuple((*edge, float(value)) for edge, value in pairs)
+
+
+def _cycle(edges: Sequence[Edge]) -> list[str]:
+    """One cycle among the edges, its first column repeated at the end; empty when there is none."""
+    effects: dict[str, list[str]] = {}
+    for source, target in edges:
+        effects.setdefault(source, []).append(target)
+    done: set[str] = set()
+    for start in effects:
+        way, choices = [start], [iter(effects[start])]
+        while way:
+            step = next(choices[-1], None)
+            if step is None:
+                done.add(way.pop())
+                choices.pop()
+            elif step in way:
+                return [*way[way.index(step) :], step]
+            elif step not in done:
+                way.append(step)
+                choices.append(iter(effects.get(step, ())))
+    return []

@@ -1,0 +1,62 @@
+"""A posterior, or one graph of it, handed on to other programs and libraries, and taken back from them.
+
+What is taken back is a table of edges ``(d, d)``, as ``Posterior.edge_probabilities`` is: rows are sources, columns
+are targets.
+"""
+
+from vcuda.outputs.exports.dags import AveragedEstimate, WeightedDag, average_over_dags, dowhy_estimate, weighted_dags
+from vcuda.outputs.exports.dot import from_dot, to_dot
+from vcuda.outputs.exports.edges import edge_table
+from vcuda.outputs.exports.files import (
+    FORMATS,
+    from_csv,
+    from_gml,
+    from_graphml,
+    from_json,
+    read_edges,
+    to_csv,
+    to_gml,
+    to_graphml,
+    to_json,
+    write_edges,
+)
+from vcuda.outputs.exports.libraries import (
+    from_causal_learn,
+    from_lingam,
+    from_networkx,
+    to_arviz,
+    to_causal_learn,
+    to_lingam,
+    to_networkx,
+    to_pgmpy,
+)
+
+__all__ = [
+    "FORMATS",
+    "AveragedEstimate",
+    "WeightedDag",
+    "average_over_dags",
+    "dowhy_estimate",
+    "edge_table",
+    "from_causal_learn",
+    "from_csv",
+    "from_dot",
+    "from_gml",
+    "from_graphml",
+    "from_json",
+    "from_lingam",
+    "from_networkx",
+    "read_edges",
+    "to_arviz",
+    "to_causal_learn",
+    "to_csv",
+    "to_dot",
+    "to_gml",
+    "to_graphml",
+    "to_json",
+    "to_lingam",
+    "to_networkx",
+    "to_pgmpy",
+    "weighted_dags",
+    "write_edges",
+]

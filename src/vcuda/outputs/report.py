@@ -1,0 +1,282 @@
+"""One HTML file that says what was asked, what the data support, and how far to trust it.
+
+Self-contained: no request leaves the page, and its Content-Security-Policy allows this style sheet and this script
+alone, by their hashes. Column names are untrusted text: Python escapes them, the script sets them by ``textContent``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vcuda.errors import RunError
+from vcuda.outputs import findings
+from vcuda.outputs.labels import visible
+from vcuda.outputs.layout import bends, layered, overhang
+from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
+from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.effects import Effect
+from vcuda.summaries.relations import ancestor_probabilities
+from vcuda.summaries.structures import NamedGraph, consensus
+
+# Edges that a report holds: every pair at 200 variables. Those that are less probable than what it shows are left out.
+MOST_EDGES, SMALLEST_PROBABILITY = 40_000, 0.001
+ROWS_WITHOUT_SCRIPT = 25
+# Graphs that are searched for paths, and for how many variables; smaller shares are not listed.
+UPSTREAM_DRAWS, MOST_VARIABLES_UPSTREAM, SMALLEST_UPSTREAM = 400, 250, 0.05
+# Pixels for a unit of the layout, and the box of a node.
+UNIT, BOX, MARGIN = (150, 110), (126, 34), (80, 36)
+POLICY = (
+    "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
+)
+
+
+def write_report(posterior: Posterior, path: str | os.PathLike[str], *, curves: int = 3, seed: int = 0) -> None:
+    """Write the report of a posterior as one HTML file; the same posterior and seed give the same file.
+
+    Parameters
+    ----------
+    path
+        The file, whose name ends in .html or .htm; one that is there is replaced.
+    curves
+        Of how many edges at most the effect is drawn where effects are no straight lines: each takes seconds when
+        functions are Gaussian processes of a thousand rows.
+    seed
+        For the graphs that paths and effects are counted over.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise RunError(f"{file}: a report is written as HTML; end the name with .html")
+    if file.is_dir():
+        raise RunError(f"{file} is a folder; give the name of a file")
+    if not file.parent.is_dir():
+        raise RunError(f"{file}: the folder {file.parent} does not exist; make it first")
+    page = report_page(posterior, curves=curves, seed=seed).encode()
+    try:
+        # Under another name first, so that there is never half a report.
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=file.parent) as workshop:
+            draft = Path(workshop) / file.name
+            draft.write_bytes(page)
+            os.replace(draft, file)
+    except OSError as error:
+        raise RunError(f"cannot write the report {file}: {error.strerror or error}; choose another place") from error
+
+
+def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
+    """The report as a text of HTML; arguments as in `write_report`."""
+    agreed = consensus(posterior)
+    edges = _listed_edges(posterior, agreed)
+    effects, drawn, about_effects = findings.strongest_effects(posterior, agreed, most_curves=curves, seed=seed)
+    made = posterior.provenance
+    style, script = _asset("report.css"), _asset("report.js")
+    numbers, others = findings.diagnostics(posterior)
+    shell = shell_line(posterior)
+    source = made["data"]["source"]
+    headline = f"What causes what in {Path(source).name}" if is_readable(source) else "What causes what"
+    return Template(_asset("report.html")).substitute(
+        policy=escape(POLICY.format(style=_hash(style), script=_hash(script))),
+        title=_text(headline),
+        verdict=escape(findings.VERDICTS[posterior.status.code]),
+        status=posterior.status.code,
+        status_sentence=_text(posterior.status.sentence),
+        asked=_definitions(findings.asked(posterior)),
+        supported=_paragraphs(findings.supported(posterior, agreed)),
+        diagnostics=_table(("Number", "Value", "Meaning"), numbers, right=(1,)) if numbers else "",
+        other_diagnostics=_folded("All other numbers of the computation", _definitions(others)) if others else "",
+        assumptions=_paragraphs(findings.assumptions(posterior)),
+        first_edges=_first_edges(posterior, edges),
+        edges_told=escape(_edges_told(posterior, edges)),
+        about_effects=_paragraphs([about_effects]),
+        effects=_effects(effects, drawn),
+        checks=_paragraphs(made["data"]["notes"] or ["Nothing in the table asked for a remark."]),
+        python=_text("\n".join(python_lines(posterior)), keep_lines=True),
+        shell=f"<pre><code>{_text(shell)}</code></pre>" if shell else "",
+        made=_definitions(
+            [
+                ("Seed", str(made["seed"])),
+                ("Fingerprint of the data", made["data"]["fingerprint"]),
+                ("Seconds", f"{made['seconds']:.1f}"),
+                *((package, number) for package, number in made["versions"].items()),
+            ]
+        ),
+        data=embedded_json(_drawn(posterior, agreed, edges, seed=seed)),
+        style=style,
+        script=script,
+    )
+
+
+def embedded_json(content: Any) -> str:
+    """JSON that stays inside its script element and its line, whatever texts it holds."""
+    plain = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _listed_edges(posterior: Posterior, agreed: NamedGraph) -> dict[str, np.ndarray]:
+    """The edges of the report, the surest first: sources, targets, probabilities, and which are in the consensus."""
+    probabilities = posterior.edge_probabilities.to_numpy()
+    kept = (probabilities >= SMALLEST_PROBABILITY) | agreed.graph
+    sources, targets = np.nonzero(kept & ~np.eye(len(probabilities), dtype=bool))
+    order = np.argsort(-probabilities[sources, targets], kind="stable")[:MOST_EDGES]
+    sources, targets = sources[order], targets[order]
+    return {
+        "source": sources,
+        "target": targets,
+        "probability": probabilities[sources, targets],
+        "opposite": probabilities[targets, sources],
+        "agreed": agreed.graph[sources, targets],
+    }
+
+
+def _edges_told(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
+    shown, nodes = len(edges["source"]), len(posterior.names)
+    left_out = nodes * (nodes - 1) - shown
+    if not shown:
+        return f"No pair has a probability of {SMALLEST_PROBABILITY} or more."
+    least = edges["probability"][-1] if shown == MOST_EDGES else SMALLEST_PROBABILITY
+    return f"{shown:,} ordered pairs." + (
+        f" {left_out:,} others, with probabilities below {least:.3g}, are left out." if left_out else ""
+    )
+
+
+def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray], *, seed: int) -> dict[str, Any]:
+    """What the script draws: names, places, edges, and who is upstream of whom."""
+    layout = layered(agreed.graph)
+    bent = bends(layout, edges["source"], edges["target"])
+    left, right = overhang(layout, edges["source"], edges["target"], bent)
+    margin = max(MARGIN[0], UNIT[0] * left + 8)
+    nodes = len(posterior.names)
+    upstream: dict[str, list[Any]] | None = None
+    if nodes <= MOST_VARIABLES_UPSTREAM:
+        shares = ancestor_probabilities(posterior, draws=UPSTREAM_DRAWS, seed=seed).to_numpy()
+        first, last = np.nonzero(shares >= SMALLEST_UPSTREAM)
+        upstream = {"source": first.tolist(), "target": last.tolist(), "share": _rounded(shares[first, last])}
+    return {
+        "names": [visible(name) for name in posterior.names],
+        "x": np.round(margin + UNIT[0] * layout.x, 1).tolist(),
+        "y": np.round(MARGIN[1] + UNIT[1] * layout.y, 1).tolist(),
+        "width": round(margin + UNIT[0] * layout.width + max(MARGIN[0], UNIT[0] * right + 8), 1),
+        "height": round(2 * MARGIN[1] + UNIT[1] * layout.height, 1),
+        "box": BOX,
+        "source": edges["source"].tolist(),
+        "target": edges["target"].tolist(),
+        "probability": _rounded(edges["probability"]),
+        "opposite": _rounded(edges["opposite"]),
+        "agreed": edges["agreed"].astype(int).tolist(),
+        "bend": np.round(UNIT[0] * bent).astype(int).tolist(),
+        "upstream": upstream,
+    }
+
+
+def _rounded(probabilities: np.ndarray) -> list[float]:
+    return np.round(probabilities, 3).tolist()
+
+
+def _first_edges(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
+    """The surest edges as rows of the table, for a reader whose program runs no script; the script replaces them."""
+    first = slice(ROWS_WITHOUT_SCRIPT)
+    columns = (edges[key][first] for key in ("source", "target", "probability", "opposite", "agreed"))
+    rows = (
+        (
+            posterior.names[i],
+            posterior.names[j],
+            f"{p:.3f}",
+            f"{q:.3f}",
+            f"{max(1 - p - q, 0.0):.3f}",
+            "yes" if a else "",
+        )
+        for i, j, p, q, a in zip(*columns, strict=True)
+    )
+    return _rows(rows, right=(2, 3, 4))
+
+
+def _effects(table: pd.DataFrame | None, curves: Sequence[Effect]) -> str:
+    if table is not None and len(table):
+        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
+        rows = (
+            (cause, outcome, f"{mean:.4g}", f"{low:.4g} to {high:.4g}", f"{zero:.2f}")
+            for cause, outcome, mean, low, high, zero in table.itertuples(index=False, name=None)
+        )
+        return _table(head, rows, right=(2, 3, 4))
+    return '<div class="curves">' + "".join(_curve(found) for found in curves) + "</div>" if curves else ""
+
+
+def _curve(found: Effect) -> str:
+    """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
+    x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
+    if not np.isfinite([x, mean, low, high]).all():
+        return f"<figure><figcaption>{_text(found.sentence)}</figcaption></figure>"
+    width, height = 300.0, 160.0
+    left, span = x[0], x[-1] - x[0]
+    bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
+
+    def path(values: np.ndarray, places: np.ndarray) -> str:
+        across, up = (places - left) / span * width, height - (values - bottom) / rise * height
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
+
+    band = path(np.concatenate([high, low[::-1]]), np.concatenate([x, x[::-1]]))
+    return (
+        f'<figure><svg viewBox="-4 -4 308 168" role="img" aria-label="{_text(found.sentence)}">'
+        f'<polygon class="band" points="{band}"/><polyline class="mean" points="{path(mean, x)}"/></svg>'
+        f"<p class=range>Across: <bdi>{_text(found.cause)}</bdi> {x[0]:.4g} to {x[-1]:.4g}. "
+        f"Up: <bdi>{_text(found.outcome)}</bdi> {bottom:.4g} to {bottom + rise:.4g}.</p>"
+        f"<figcaption>{_text(found.sentence)}</figcaption></figure>"
+    )
+
+
+def _text(text: str, *, keep_lines: bool = False) -> str:
+    """Escaped for HTML, with everything in it visible."""
+    return "\n".join(escape(visible(line)) for line in text.split("\n")) if keep_lines else escape(visible(text))
+
+
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f"<p>{_text(sentence)}</p>" for sentence in sentences)
+
+
+def _definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<dt>{_text(label)}</dt><dd><bdi>{_text(answer)}</bdi></dd>" for label, answer in pairs)
+    return f"<dl>{items}</dl>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int]) -> str:
+    cells = "".join(
+        f"<th scope=col{' class=number' if number in right else ''}>{_text(label)}</th>"
+        for number, label in enumerate(head)
+    )
+    body = _rows(rows, right=right)
+    return f'<div class="wide"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _rows(rows: Iterable[Sequence[str]], *, right: Sequence[int]) -> str:
+    return "".join(
+        "<tr>"
+        + "".join(
+            f"<td{' class=number' if number in right else ''}><bdi>{_text(cell)}</bdi></td>"
+            for number, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    )
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{_text(summary)}</summary>{content}</details>"
+
+
+def _asset(name: str) -> str:
+    return files("vcuda.outputs").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
