@@ -8,6 +8,7 @@ import pytest
 
 import vcuda
 from vcuda.cli import main
+from vcuda.outputs.exports import read_edges
 
 
 class Answer(NamedTuple):
@@ -100,6 +101,29 @@ def test_compare(run, posterior, folder, tmp_path):
     same(found["edges"], expected.edges)
     spoken = run("compare", folder, tmp_path / "other").out
     assert f"Only in {folder}: {posterior.names[3]}." in spoken
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".dot", ".graphml", ".gml"])
+def test_export(run, posterior, folder, tmp_path, ending):
+    file = tmp_path / f"edges{ending}"
+    assert run("export", folder, "-o", file).code == 0
+    found = read_edges(file, names=posterior.names)
+    pd.testing.assert_frame_equal(found, posterior.edge_probabilities, atol=1e-6, check_names=False)
+    assert run("export", folder, "-o", file, "--consensus").code == 0
+    kept = read_edges(file, names=posterior.names).to_numpy() > 0
+    assert (kept == posterior.consensus().graph).all()
+
+
+def test_export_refuses_what_it_does_not_know(run, folder, tmp_path):
+    answer = run("export", folder, "-o", tmp_path / "edges.xyz")
+    assert answer.code == 2
+    assert ".xyz" in answer.err
+
+
+def test_report(run, folder, tmp_path):
+    assert run("report", folder, "-o", tmp_path / "page.html").code == 0
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert run("report", folder, "-o", tmp_path / "page.pdf").code == 2
 
 
 @pytest.mark.parametrize("command", ["paths", "effect"])

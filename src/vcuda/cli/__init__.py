@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import INTERRUPTED, UNUSABLE_INPUT
-from vcuda.cli.questions import compare, edges, effect, next_experiment, paths, report
+from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import remarks, say
@@ -55,6 +55,7 @@ app.command(epilog="Example: vcuda effect run Mek Erk")(effect)
 app.command("next", epilog="Example: vcuda next run --already Mek")(next_experiment)
 app.command(epilog="Example: vcuda compare run other-run")(compare)
 app.command(epilog="Example: vcuda report run -o report.html")(report)
+app.command(epilog="Example: vcuda export run -o edges.graphml --minimum 0.5")(export)
 app.command(epilog="Example: vcuda sample run -n 100 -o graphs.csv")(sample)
 app.command(epilog="Example: vcuda evaluate run --truth graph.csv --test test.csv")(evaluate)
 app.command(epilog="Example: vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp --seed 1")(simulate)

@@ -177,6 +177,31 @@ def report(
     say(results(), f"Wrote {path}; it needs no network, and opens in any browser.")
 
 
+def export(
+    run: Run,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write; its ending says the format: .csv, .json, .dot, .graphml or .gml.",
+            show_default=False,
+        ),
+    ],
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.0,
+    consensus: Annotated[
+        bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
+    ] = False,
+) -> None:
+    """Write the edges and their probabilities for other programs."""
+    from vcuda.outputs.exports import write_edges
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    write_edges(posterior.consensus() if consensus else posterior, output, minimum=minimum)
+    say(results(), f"Wrote {output}.")
+
+
 def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:
     """The first lines of a table: names as they are, numbers to four digits, those between 0 and 1 to two decimals."""
     numeric = {name: table[name].dtype.kind in "fi" for name in table.columns}
