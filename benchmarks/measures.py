@@ -13,6 +13,18 @@ from typing import Any
 import numpy as np
 
 from vcuda import metrics
+from vcuda.posterior import Posterior
+
+
+def chosen(posterior: Posterior) -> dict[str, Any]:
+    """What was chosen where nobody said: engine, model, noise, logarithms."""
+    model = posterior.provenance["model"]
+    return {
+        "engine": posterior.provenance["engine"]["name"],
+        "model": model["name"],
+        "noise": model.get("noise"),
+        "logarithm": posterior.provenance.get("logarithm") or [],
+    }
 
 
 def forget_peak_memory() -> None:

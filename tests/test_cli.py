@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -24,24 +24,6 @@ import vcuda.fitting.fit
 from vcuda.cli import fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments: object) -> Answer:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Answer(left.value.code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,32 +1,12 @@
 """The commands that ask a run folder something say the same as the methods of the posterior."""
 
 import json
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
 
 import vcuda
-from vcuda.cli import main
 from vcuda.outputs.exports import read_edges
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments: object) -> Answer:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Answer(left.value.code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +22,7 @@ def folder(posterior, tmp_path_factory):
     return folder
 
 
-def told(answer: Answer) -> dict:
+def told(answer) -> dict:
     assert answer.code == 0, answer.err
     return json.loads(answer.out)
 

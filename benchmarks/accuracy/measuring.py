@@ -14,7 +14,7 @@ from benchmarks.accuracy.calibration import measure_block
 from benchmarks.accuracy.cases import Case, in_random_units
 from benchmarks.accuracy.oracle import known_order_posterior
 from benchmarks.accuracy.suites import CALIBRATION_SETS
-from benchmarks.measures import forget_peak_memory, peak_memory, ranked, stated
+from benchmarks.measures import chosen, forget_peak_memory, peak_memory, ranked, stated
 from benchmarks.problems import problem
 from vcuda import metrics
 from vcuda.data.dataset import Dataset
@@ -93,13 +93,7 @@ def _fit_line(case: Case, folder: Path | None) -> dict[str, Any]:
     if case.nodes <= SAMPLED_NODES:
         found["expected_shd"] = metrics.expected_shd(posterior.sample(1_000, seed=case.index), truth)
     if "auto" in (case.engine, case.model):
-        model = posterior.provenance["model"]
-        found["chosen"] = {
-            "engine": posterior.provenance["engine"]["name"],
-            "model": model["name"],
-            "noise": model.get("noise"),
-            "logarithm": posterior.provenance.get("logarithm") or [],
-        }
+        found["chosen"] = chosen(posterior)
         found["choice"] = posterior.provenance.get("choice")
     return found
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import precision_recall_curve
 
-from benchmarks.measures import Compiling, forget_peak_memory, peak_memory, ranked, stated
+from benchmarks.measures import Compiling, chosen, forget_peak_memory, peak_memory, ranked, stated
 from benchmarks.paper.methods import fit
 from benchmarks.paper.runs import Draw, Fit
 from benchmarks.problems import problem
@@ -147,13 +147,7 @@ def measure_fit(case: Fit, *, limits: Limits = UNLIMITED, folder: Path | None = 
         if not np.array_equal(scores, probabilities):
             found["edge_probabilities"] = _four_digits(probabilities)
     if case.engine == "auto":
-        model = posterior.provenance["model"]
-        found["chosen"] = {
-            "engine": posterior.provenance["engine"]["name"],
-            "model": model["name"],
-            "noise": model.get("noise"),
-            "logarithm": posterior.provenance.get("logarithm") or [],
-        }
+        found["chosen"] = chosen(posterior)
     return found
 
 

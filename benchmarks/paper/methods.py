@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
 import vcuda
 from vcuda.baselines import BASELINES
-from vcuda.baselines.base import as_outcome
 from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
@@ -59,12 +57,9 @@ def fit(
 ) -> Posterior:
     """Run a method of the grid."""
     if engine in BASELINES:
-        run = BASELINES[engine][1]
-        spec = _baseline_spec(engine, preset, options)
-        result = run(spec, data, seed=seed, progress=progress, deadline=time.monotonic() + time_limit)
-        law, status, diagnostics, trace = as_outcome(result)
-        return Posterior(data.names, law, status, diagnostics, trace, provenance={})
-    arguments = _paper_arguments(options) if engine == "straight-through" else {"engine": engine, **options}
+        arguments = {"engine": _baseline_spec(engine, preset, options)}
+    else:
+        arguments = _paper_arguments(options) if engine == "straight-through" else {"engine": engine, **options}
     return vcuda.fit(data, seed=seed, time_limit=time_limit, progress=progress, **arguments)
 
 
