@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 
-from vcuda.data.dataset import memory_available, memory_needed
+from vcuda.data.checks import memory_available, memory_needed
 
 GOOD_ROWS = ["1,2.5,0.1", "2,0.5,0.4", "3,2.0,0.2", "4,1.0,0.9", "5,1.5,0.3", "6,0.7,0.8"]
 

@@ -13,8 +13,7 @@ import pyarrow.parquet
 import pytest
 from bad_tables import BAD_TABLES, GOOD_ROWS
 
-from vcuda.data import Dataset, as_dataset
-from vcuda.data import dataset as dataset_module
+from vcuda.data import Dataset, as_dataset, checks
 from vcuda.data import files as files_module
 from vcuda.data.findings import copies, relations
 from vcuda.errors import ConfigError, DataError
@@ -249,7 +248,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 
 
 def test_width_is_refused_by_the_memory_that_is_free_before_a_cell_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset_module, "memory_available", lambda: 16_000_000_000)
+    monkeypatch.setattr(checks, "memory_available", lambda: 16_000_000_000)
     # 12 arrays x 50,000² x 4 bytes = 120 GB; sqrt(16 GB / 48 bytes) = 18,257 columns.
     expected = r"50,000 columns would need about 120\.0 GB .* 16\.0 GB are free: choose at most 18,257 columns"
     path = tmp_path / "wide.csv"
@@ -264,7 +263,7 @@ def test_width_is_refused_by_the_memory_that_is_free_before_a_cell_is_read(tmp_p
 
 
 def test_available_memory_is_a_plausible_number():
-    assert 1e7 < dataset_module.memory_available() < 1e14
+    assert 1e7 < checks.memory_available() < 1e14
 
 
 def test_a_wide_text_table_is_read(tmp_path):

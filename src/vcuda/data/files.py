@@ -6,7 +6,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +14,7 @@ from typing import IO, Any
 from vcuda.data.sources import (
     FloatArray,
     RawTable,
+    as_labels,
     columns_without_index,
     data_row,
     matrix_from_arrow,
@@ -132,11 +133,16 @@ def _from_text(path: Path) -> RawTable:
                 return f"{data_row(row)} (line {line:,} of the file)"
         return data_row(row)
 
-    def read() -> FloatArray:
-        table = _read_text(path, width=len(names))
-        return matrix_from_arrow(table, names, str(path), place, text_is_parsed=True)
+    def read(columns: Sequence[int]) -> FloatArray:
+        table = _read_text(path, width=len(names)).select(list(columns))
+        return matrix_from_arrow(table, str(path), place, text_is_parsed=True)
 
-    return RawTable(str(path), names, read, place, has_header_line=True)
+    def labels(column: int) -> list[str]:
+        records = text_records(path)
+        next(records)
+        return as_labels(record[column] for _, record in records)
+
+    return RawTable(str(path), names, read, labels, place, has_header_line=True)
 
 
 def _read_text(path: Path, *, width: int) -> Any:
@@ -172,12 +178,18 @@ def _from_arrow_file(path: Path, kind: str) -> RawTable:
         schema = _arrow_reader(file, kind).schema
     kept, names, notes = columns_without_index(schema)
 
-    def read() -> FloatArray:
+    def table(columns: Sequence[int]) -> Any:
         with _unreadable_refused(path), open(path, "rb") as file:
-            table = _arrow_reader(file, kind).read_all()
-        return matrix_from_arrow(table.select(kept), names, str(path), data_row)
+            return _arrow_reader(file, kind).read_all().select([kept[k] for k in columns])
 
-    return RawTable(str(path), names, read, data_row, notes=notes)
+    return RawTable(
+        str(path),
+        names,
+        lambda columns: matrix_from_arrow(table(columns), str(path), data_row),
+        lambda column: as_labels(table([column]).column(0).to_pylist()),
+        data_row,
+        notes=notes,
+    )
 
 
 class _ParquetReader:

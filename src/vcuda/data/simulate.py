@@ -12,7 +12,8 @@ import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import pdist, squareform
 
-from vcuda.data.dataset import LARGEST_VALUE, Dataset
+from vcuda.data.checks import LARGEST_VALUE
+from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.graphs import BoolArray, topological_order_edges
 

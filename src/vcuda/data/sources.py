@@ -32,7 +32,8 @@ class RawTable:
 
     source: str
     names: tuple[str, ...]
-    read: Callable[[], FloatArray]  # a new (n, d) C-order matrix, NaN where a cell is missing
+    read: Callable[[Sequence[int]], FloatArray]  # a new (n, k) C-order matrix of k columns, NaN where a cell is missing
+    labels: Callable[[int], list[str]]  # the cells of one column as text, empty where one is missing
     place: Callable[[int], str]  # row index, from 0 -> how a person finds that row
     has_header_line: bool = False  # the names are the first line of a text file, or what was taken for it
     notes: tuple[str, ...] = ()
@@ -86,7 +87,8 @@ def from_arrow(table: Any, source: str) -> RawTable:
     return RawTable(
         source,
         names,
-        lambda: matrix_from_arrow(arrow.select(kept), names, source, data_row),
+        lambda columns: matrix_from_arrow(arrow.select([kept[k] for k in columns]), source, data_row),
+        lambda column: as_labels(arrow.column(kept[column]).to_pylist()),
         data_row,
         notes=notes,
     )
@@ -105,14 +107,13 @@ def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tupl
 
 def matrix_from_arrow(
     table: Any,
-    names: Sequence[str],
     source: str,
     place: Callable[[int], str],
     *,
     text_is_parsed: bool = False,
 ) -> FloatArray:
-    values = np.empty((table.num_rows, len(names)))
-    for k, name in enumerate(names):
+    values = np.empty((table.num_rows, table.num_columns))
+    for k, name in enumerate(table.column_names):
         column = table.column(k)
         kind = str(column.type)
         refuse = _Refusal(source, name, place)
@@ -142,13 +143,13 @@ def from_pandas(frame: Any) -> RawTable:
     missing = frame.columns.isna()
     names = tuple("" if none else str(label) for label, none in zip(frame.columns, missing, strict=True))
 
-    def read() -> FloatArray:
-        values = np.empty(frame.shape)
-        for k, name in enumerate(names):
-            values[:, k] = _pandas_numbers(frame.iloc[:, k], _Refusal(source, name, data_row))
+    def read(columns: Sequence[int]) -> FloatArray:
+        values = np.empty((len(frame), len(columns)))
+        for place, k in enumerate(columns):
+            values[:, place] = _pandas_numbers(frame.iloc[:, k], _Refusal(source, names[k], data_row))
         return values
 
-    return RawTable(source, names, read, data_row)
+    return RawTable(source, names, read, lambda column: as_labels(frame.iloc[:, column].tolist()), data_row)
 
 
 def _pandas_numbers(column: Any, refuse: _Refusal) -> Any:
@@ -187,19 +188,19 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
     if len(labels) != width:
         raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
 
-    def read() -> FloatArray:
+    def read(columns: Sequence[int]) -> FloatArray:
         refuse = _Refusal(source, labels[0], data_row)
         if array.dtype.kind == "c":
             refuse("holds complex numbers", COMPLEX_REMEDY)
         if array.dtype.kind in "mM":
             refuse("holds dates or times", DATE_REMEDY)
         if array.dtype.kind in "biuf":
-            values = array.astype(np.float64, order="C")
+            values = array[:, columns].astype(np.float64, order="C")
             return values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
-        columns = [_plain_numbers(array[:, k], _Refusal(source, labels[k], data_row)) for k in range(width)]
-        return np.array(columns).T.copy()
+        cells = [_plain_numbers(array[:, k], _Refusal(source, labels[k], data_row)) for k in columns]
+        return np.array(cells).T.copy()
 
-    return RawTable(source, labels, read, data_row)
+    return RawTable(source, labels, read, lambda column: as_labels(array[:, column].tolist()), data_row)
 
 
 # Cells ------------------------------------------------------------------------------------------------------
@@ -219,6 +220,11 @@ class _Refusal:
     def cell(self, row: int, cell: object, fault: str, remedy: str) -> NoReturn:
         where = f"{self.place(row)} of column {shortened(self.name)}"
         raise DataError(f"{self.source}: {where} holds {shortened(cell)}, {fault}: {remedy}.")
+
+
+def as_labels(cells: Iterable[Any]) -> list[str]:
+    """Cells as text without spaces around it; empty where one is missing."""
+    return ["" if cell is None or cell != cell else str(cell).strip() for cell in cells]
 
 
 def _plain_numbers(cells: Iterable[Any], refuse: _Refusal) -> list[float]:

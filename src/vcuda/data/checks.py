@@ -1,0 +1,174 @@
+"""Every check of a user's table: its names and size before a cell is read, then its cells."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcuda.data.sources import FloatArray, RawTable, listed, shortened
+from vcuda.errors import DataError
+
+if TYPE_CHECKING:
+    from vcuda.data.dataset import Dataset
+
+# A regression on two parents with an intercept leaves two degrees of freedom in five rows, and one row can be
+# held out; with fewer no edge has anything to say.
+MINIMUM_ROWS = 5
+# Squares and their sums over many rows must stay finite, and not vanish, in double precision.
+LARGEST_VALUE = 1e150
+SMALLEST_SCALE = 1e-150
+# What fitting by gradient holds of shape (d, d) in single precision: edge logits and weights, each with a
+# gradient and the optimiser's two moments, and noise, soft graph, hard graph and their product for a
+# sample.
+SQUARE_ARRAYS = 12
+
+
+# Names and size, before a cell is read ----------------------------------------------------------------------
+
+
+def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], list[str]]:
+    """The names of the columns that are kept, by position, without spaces around them, and a note of what was done."""
+    given = [raw.names[k] for k in kept]
+    names = tuple(name.strip() for name in given)
+    nameless = [k for k, name in enumerate(names) if not name or re.fullmatch(r"Unnamed: \d+", name)]
+    first = names[0] if names else ""
+    if len(names) > 1 and (nameless[:1] == [0] or re.fullmatch(r"__index_level_\d+__", first)):
+        raise DataError(
+            f"{raw.source}: the first column has no name and looks like row numbers that were saved with the "
+            "table: save it without them (pandas: index=False, R: row.names = FALSE), or name the column if "
+            "it is a variable."
+        )
+    if nameless:
+        hint = " (a separator at the end of the first line makes one)" if raw.has_header_line else ""
+        raise DataError(
+            f"{raw.source}: column {nameless[0] + 1:,} has no name: give it one, or remove the column{hint}."
+        )
+    if len(names) < 2:
+        count = f"only one column, {shortened(first)}" if names else "no columns"
+        raise DataError(
+            f"{raw.source}: the table has {count}: a graph needs at least two, separated in a text file by "
+            "commas, semicolons or tabs."
+        )
+    if raw.has_header_line and all(_is_number(name) for name in names):
+        example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
+        raise DataError(
+            f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: "
+            f"add a line of names above it, such as {example}."
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        at = [f"{k + 1:,}" for k, name in enumerate(names) if name == repeated[0]]
+        raise DataError(
+            f"{raw.source}: the name {shortened(repeated[0])} stands over columns {', '.join(at[:-1])} and "
+            f"{at[-1]}: give each column a name of its own."
+        )
+    trimmed = [name for name, before in zip(names, given, strict=True) if name != before]
+    notes = [f"Spaces around the name {listed(trimmed)} were taken away."] if trimmed else []
+    return names, notes
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def memory_needed(columns: int) -> int:
+    """The bytes that a fit of so many columns needs for its square arrays, about."""
+    return SQUARE_ARRAYS * 4 * columns**2
+
+
+def memory_available() -> int:
+    """The bytes that this process may still take, as far as the system tells, otherwise 8 GB."""
+    limits: list[int] = []
+    for file, pattern, unit in (
+        ("/proc/meminfo", r"MemAvailable:\s+(\d+) kB", 1024),
+        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
+    ):
+        try:
+            match = re.search(pattern, Path(file).read_text())
+        except OSError:
+            continue
+        if match:
+            limits.append(int(match.group(1)) * unit)
+    if not limits:
+        try:
+            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        except (AttributeError, ValueError, OSError):
+            limits.append(8_000_000_000)
+    return min(limits)
+
+
+def check_memory(raw: RawTable, columns: int) -> None:
+    needed, available = memory_needed(columns), memory_available()
+    if needed > available:
+        most = math.isqrt(available // (SQUARE_ARRAYS * 4))
+        raise DataError(
+            f"{raw.source}: {columns:,} columns would need about {needed / 1e9:,.1f} GB of memory "
+            f"({SQUARE_ARRAYS} arrays of {columns:,} x {columns:,}) and {available / 1e9:,.1f} GB are free: "
+            f"choose at most {most:,} columns, or use a machine with more memory."
+        )
+
+
+# Cells ------------------------------------------------------------------------------------------------------
+
+
+def check_rows(raw: RawTable, values: FloatArray) -> None:
+    rows = values.shape[0]
+    if rows == 0:
+        raise DataError(f"{raw.source}: the table has names but no rows: add at least {MINIMUM_ROWS} rows of numbers.")
+    if rows < MINIMUM_ROWS:
+        count = "one row" if rows == 1 else f"{rows} rows"
+        raise DataError(f"{raw.source}: the table has only {count}: at least {MINIMUM_ROWS} are needed.")
+
+
+def check_cells(raw: RawTable, names: Sequence[str], values: FloatArray) -> None:
+    missing = np.isnan(values)
+    if missing.any():
+        counts = missing.sum(axis=0)
+        columns = np.flatnonzero(counts).tolist()
+        total = int(counts.sum())
+        row = int(np.argmax(missing[:, columns[0]]))
+        where = f"column{'s' if len(columns) > 1 else ''} {listed([names[k] for k in columns])}"
+        first = raw.place(row) if len(columns) == 1 else f"{raw.place(row)} of {shortened(names[columns[0]])}"
+        fault = f"one value is missing in {where}, in {first}: fill it in, or leave out the row or the column"
+        if total > 1:
+            fault = (
+                f"{total:,} values are missing in {where}, the first in {first}: fill them in, or leave out "
+                "these rows or columns"
+            )
+        raise DataError(f"{raw.source}: {fault}.")
+    for bad, fault, remedy in (
+        (np.isinf(values), "which is not finite", "correct the cell or leave out the row"),
+        (np.abs(values) > LARGEST_VALUE, "too large to be squared", "give the column in another unit"),
+    ):
+        if bad.any():
+            row, k = np.argwhere(bad)[0].tolist()
+            where = f"{raw.place(row)} of column {shortened(names[k])}"
+            raise DataError(f"{raw.source}: {where} holds {values[row, k]:g}, {fault}: {remedy}.")
+    constant = np.flatnonzero(values.max(axis=0) == values.min(axis=0)).tolist()
+    if constant:
+        which = listed([names[k] for k in constant])
+        fault = f"column {which} does not vary ({values[0, constant[0]]:g} in every row)"
+        if len(constant) > 1:
+            fault = f"columns {which} do not vary"
+        raise DataError(f"{raw.source}: {fault}: leave out what is constant, it has neither causes nor effects.")
+
+
+def check_scales(data: Dataset) -> None:
+    small = np.flatnonzero(data.scale < SMALLEST_SCALE)
+    if small.size:
+        name = shortened(data.names[small[0]])
+        raise DataError(
+            f"{data.source}: column {name} varies by only {data.scale[small[0]]:g}, too little to be "
+            "squared: give the column in another unit."
+        )
