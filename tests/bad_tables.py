@@ -123,6 +123,27 @@ BAD_TABLES: dict[str, BadTable] = {
         text("a,city", "1,Rome", "2,Bern", "3,Oslo", "4,Riga", "5,Wien"),
         ("'city'", "'Rome'", "leave the column out"),
     ),
+    "text beside numbers": BadTable(
+        text("a,city", "1.5,Rome", "2,Bern", "3,Rome", "4,Bern", "5,Wien"),
+        ("'city'", "'Bern'", "categories", "'a' holds numbers", "0 and 1", "leave them out", "pandas.qcut"),
+    ),
+    "many labels": BadTable(
+        text("a,word", *(f"{k % 3},word{k % 60}" for k in range(90))),
+        ("'word'", "60 different labels", "leave the column out"),
+    ),
+    "missing label": BadTable(
+        text("a,city", "1,Rome", "2,Bern", "3,Rome", "4,", "5,Bern"),
+        ("one category is missing", "'city'", "data row 4 (line 5 of the file)", '"unknown"'),
+    ),
+    "one label": BadTable(
+        text("a,city", *(f"{k},Rome" for k in range(6))), ("'city' does not vary", "'Rome' in every row", "leave out")
+    ),
+    "decimal commas everywhere": BadTable(
+        text("a;b", *(f"{k % 2};{k},5" for k in range(6))), ("data row 1", "'b'", "'0,5'", "decimal point")
+    ),
+    "dates written otherwise": BadTable(
+        text("a,day", *(f"{k},{k}/12/2024" for k in (1, 2, 1, 2, 1, 2))), ("'day'", "dates or times", "days since")
+    ),
     "dates": BadTable(
         text("a,day", *(f"{k},2024-01-0{k}" for k in range(1, 7))), ("'day'", "dates or times", "days since")
     ),
@@ -130,15 +151,7 @@ BAD_TABLES: dict[str, BadTable] = {
         good_text_with(5, "5,inf,0.3"),
         ("data row 5 (line 6 of the file)", "'b'", "not finite", "correct the cell"),
     ),
-    "missing cell": BadTable(
-        good_text_with(4, "4,,0.9"),
-        ("one value is missing", "column 'b'", "data row 4 (line 5 of the file)", "fill it in"),
-    ),
-    "missing cells": BadTable(
-        text("a,b,c", *GOOD_ROWS, "7,NA,1", "8,nan,2", "9,1,NULL"),
-        ("3 values are missing", "columns 'b' and 'c'", "data row 7 (line 8 of the file)", "leave out"),
-    ),
-    "missing column": BadTable(text("a,b", *(f"{k}," for k in range(6))), ("6 values are missing", "'b'")),
+    "missing column": BadTable(text("a,b", *(f"{k}," for k in range(6))), ("no value in column 'b'", "leave out")),
     "constant column": BadTable(
         text("a,b,c", *(f"{k},7,{k * k}" for k in range(6))),
         ("'b' does not vary", "7 in every row", "leave out"),
@@ -185,6 +198,18 @@ BAD_TABLES: dict[str, BadTable] = {
         parquet(when=pa.array([1, 2, 3, 4, 5], pa.timestamp("s"))), ("'when'", "dates or times", "days since")
     ),
     "lists in Parquet": BadTable(parquet(many=[[1], [2], [3], [4], [5]]), ("'many'", "list", "leave the column out")),
+}
+
+# What a fit fills in, and everything else refuses.
+TABLES_WITH_GAPS: dict[str, BadTable] = {
+    "missing cell": BadTable(
+        good_text_with(4, "4,,0.9"),
+        ("one value is missing", "column 'b'", "data row 4 (line 5 of the file)", "fill it in"),
+    ),
+    "missing cells": BadTable(
+        text("a,b,c", *GOOD_ROWS, "7,NA,1", "8,nan,2", "9,1,NULL"),
+        ("3 values are missing", "columns 'b' and 'c'", "data row 7 (line 8 of the file)", "leave out"),
+    ),
     "missing in Parquet": BadTable(
         parquet(b=pa.array([1, 2, None, 5, 4])),
         ("one value is missing", "'b'", "in data row 3:", "fill it in"),

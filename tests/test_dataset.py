@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from bad_tables import BAD_TABLES, GOOD_ROWS
+from bad_tables import BAD_TABLES, GOOD_ROWS, TABLES_WITH_GAPS
 
 from vcuda.data import Dataset, as_dataset, checks
 from vcuda.data import files as files_module
@@ -110,9 +110,9 @@ def test_array_types(dtype):
     np.testing.assert_array_equal(as_dataset(array).values, array.astype(float))
 
 
-@pytest.mark.parametrize("name", BAD_TABLES)
+@pytest.mark.parametrize("name", BAD_TABLES | TABLES_WITH_GAPS)
 def test_bad_tables_are_refused_in_one_sentence(name, tmp_path):
-    write, fragments = BAD_TABLES[name]
+    write, fragments = (BAD_TABLES | TABLES_WITH_GAPS)[name]
     path = write(tmp_path)
     with pytest.raises(DataError) as caught:
         as_dataset(path)

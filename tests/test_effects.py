@@ -13,7 +13,6 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors
 from vcuda.models import MLP, Linear
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.discrete import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior import mechanisms
@@ -21,7 +20,7 @@ from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mechanisms import draw_models, node_posterior
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictive import predictive_for
+from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.trained import TrainedMixture
@@ -286,13 +285,10 @@ def test_runs_from_before_a_noise_prior_was_kept_still_load():
 
 
 def test_what_cannot_be_answered_is_refused_in_a_sentence():
-    categories = vcuda.as_dataset(
-        np.random.default_rng(0).integers(0, 2, size=(40, 3)).astype(float), names=list("abc")
-    )
-    posterior = vcuda.fit(categories, model=BDeu(), engine="exact")
+    graphs = GraphSamples.from_dense("ab", np.zeros((2, 2), dtype=bool))
     with pytest.raises(ConfigError, match="no functions, and so no effects"):
-        posterior.effect("a", "b")
-    bare = ScoredGraphs(GraphSamples.from_dense("ab", np.zeros((2, 2), dtype=bool)), np.zeros((2, 2)))
+        posterior_of(SampledGraphs(graphs, np.zeros((2, 2)), None), "ab").effect("a", "b")
+    bare = ScoredGraphs(graphs, np.zeros((2, 2)))
     with pytest.raises(ConfigError, match="no functions, and so no effects"):
         posterior_of(bare, "ab").effect("a", "b")
     with_functions = posterior_of(replace(bare, networks=linear_networks(np.ones((1, 2, 2)))), "ab")

@@ -64,6 +64,26 @@ def test_the_consensus_graph_has_its_parents():
         table.truth[0, 0] = True
 
 
+def test_the_experiments_of_sachs_are_the_same_cells_and_more():
+    table, cells = library.load("sachs-experiments"), library.load("sachs").dataset
+    data = table.dataset
+    assert data.values.shape == (7466, 11)
+    np.testing.assert_array_equal(data.values[:853], cells.values)
+    counts = dict(zip(data.names, data.interventions.sum(axis=0).tolist(), strict=True))
+    assert {name: count for name, count in counts.items() if count} == {
+        "Mek": 799,
+        "PIP2": 810,
+        "PIP3": 848,
+        "Akt": 911,
+        "PKA": 707,
+        "PKC": 723 + 913,
+    }
+    assert not data.interventions[: 853 + 902].any()
+    assert as_dataset("sachs-experiments", interventions="target") is data
+    with pytest.raises(ConfigError, match="has no column 'dose' of texts any more"):
+        as_dataset("sachs-experiments", interventions="dose")
+
+
 def test_cards_are_complete():
     for name in library.names():
         card, table = library.card(name), library.load(name)

@@ -9,7 +9,7 @@ from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.errors import ConfigError
 from vcuda.models.scores import BGe
 from vcuda.posterior.mixture import SMALLEST_PROBABILITY, OrderMixture
-from vcuda.posterior.predictive import predictive_for
+from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 

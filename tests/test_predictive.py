@@ -18,10 +18,11 @@ from vcuda.models.discrete import BDeu
 from vcuda.models.gaussian_process import GaussianProcess, _kernel_features
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior import predictive as predictive_module
+from vcuda.posterior import predictives as predictives_module
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictive import predictive_for
+from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.storage import load, save
@@ -134,12 +135,12 @@ def test_few_features_do_for_one_parent_and_many_parents_take_the_full_kernel():
 
 
 def test_a_large_table_keeps_some_rows_and_predicts_almost_the_same(monkeypatch):
-    monkeypatch.setattr(predictive_module, "KERNEL_ROWS", 150)
+    monkeypatch.setattr(predictives_module, "KERNEL_ROWS", 150)
     data = vcuda.as_dataset(table(600))
     _, kept = prepared("gp", data)
     assert kept.columns.shape == (150, 4)
     assert kept.noise.rows == 150
-    monkeypatch.setattr(predictive_module, "KERNEL_ROWS", 4000)
+    monkeypatch.setattr(predictives_module, "KERNEL_ROWS", 4000)
     _, full = prepared("gp", data)
     new = full.scaling.apply(table(100, seed=1))
     few, all_rows = (law.column(0, np.array([1, 2, 3]), new) for law in (kept, full))

@@ -8,7 +8,8 @@ import vcuda
 from vcuda.errors import ConfigError
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior.laws import Scaling
-from vcuda.posterior.predictive import LinearPredictive, predictive_for
+from vcuda.posterior.predictive import LinearPredictive
+from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 

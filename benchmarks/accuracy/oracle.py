@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from vcuda.dags.base import DagPrior
@@ -10,8 +12,10 @@ from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessScore
 from vcuda.models.scores import set_sizes
 
 POOL, LARGEST_POOL = 10, 20
-# Pairs are all scored; larger sets grow from those within the margin of the best, up to this size.
-SPEC = GaussianProcess(full_parents=2, max_parents=12, margin=10.0)
+SPEC = GaussianProcess()
+# Pairs are all scored; larger sets add one parent to the best so many of each size that are within the margin, in nats,
+# of the best of all, up to the largest size.
+BEAM, MARGIN, LARGEST_SET = 20, 10.0, 12
 
 
 def known_order_posterior(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -19,8 +23,9 @@ def known_order_posterior(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
     The order is one in which every true edge points forward. The parents of a node are then independent of those of
     all others, and its posterior is a sum over sets: of the `POOL` best single predecessors and the true parents, all
-    sets of up to two, larger ones grown from the best, and in any case the true set, what it is without one or two
-    of its members, and with one more. The oracle is thus told the order and where to look, never what is true there.
+    sets of up to two, larger ones grown from the `BEAM` best of each size, and in any case the true set, what it is
+    without one or two of its members, and with one more. The oracle is thus told the order and where to look, never
+    what is true there.
     """
     nodes = len(truth)
     sources, targets = np.nonzero(truth)
@@ -44,11 +49,23 @@ def _marginals(
     score: GaussianProcessScore, node: int, pool: np.ndarray, true: np.ndarray, edge_probability: float
 ) -> np.ndarray:
     """The probability of each member of the pool (c,) to be a parent."""
-    table = score.table(node, pool)
-    for index in _near(true):
-        if table[index] == -np.inf:
-            table[index] = score.score(node, pool[_members(index, pool.size)].tolist())
-    table = table + set_sizes(pool.size) * (np.log(edge_probability) - np.log1p(-edge_probability))
+    sizes = set_sizes(pool.size)
+    table = np.full(sizes.size, -np.inf)
+
+    def fill(sets: Iterable[int]) -> None:
+        for index in sets:
+            if table[index] == -np.inf:
+                table[index] = score.score(node, pool[_members(index, pool.size)].tolist())
+
+    fill(np.flatnonzero(sizes <= 2).tolist())
+    bits = 1 << np.arange(pool.size)
+    for size in range(3, min(LARGEST_SET, pool.size) + 1):
+        alive = np.flatnonzero((sizes == size - 1) & (table >= table.max() - MARGIN))
+        best = alive[np.argsort(-table[alive], kind="stable")[:BEAM]]
+        extended = np.unique(best[:, None] | bits)
+        fill(extended[sizes[extended] == size].tolist())
+    fill(_near(true))
+    table = table + sizes * (np.log(edge_probability) - np.log1p(-edge_probability))
     weights = np.exp(table - table.max())
     weights /= weights.sum()
     sets = np.arange(table.size)

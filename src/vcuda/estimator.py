@@ -57,9 +57,11 @@ class CausalPosterior(BaseEstimator):
         logarithm: Sequence[str] | None = None,
         prior: float | DagPrior | None = None,
         knowledge: Knowledge | str | PathLike[str] | None = None,
+        interventions: Any = None,
         engine: Any = "auto",
         preset: Preset = "default",
         standardise: bool = False,
+        imputations: int = 10,
         time_limit: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -68,9 +70,11 @@ class CausalPosterior(BaseEstimator):
         self.logarithm = logarithm
         self.prior = prior
         self.knowledge = knowledge
+        self.interventions = interventions
         self.engine = engine
         self.preset = preset
         self.standardise = standardise
+        self.imputations = imputations
         self.time_limit = time_limit
         self.random_state = random_state
 
@@ -94,6 +98,8 @@ class CausalPosterior(BaseEstimator):
         models, priors and engines, and so serves ``GridSearchCV`` and ``cross_val_score``.
         """
         check_is_fitted(self)
+        if hasattr(X, "columns") and isinstance(self.interventions, str):
+            X = X[list(self.posterior_.names)]  # without the column that names what was set
         if not hasattr(X, "columns") and np.ndim(X) == 2:
             if np.shape(X)[1] != self.n_features_in_:
                 raise DataError(

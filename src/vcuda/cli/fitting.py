@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vcuda.cli.options import INTERRUPTED, Json, Seed, Table
+from vcuda.cli.options import INTERRUPTED, Interventions, Json, Seed, Table
 from vcuda.cli.terminal import (
     StopOnRequest,
     drafts,
@@ -36,7 +36,7 @@ STRONGEST_EDGES = 15
 REPORTED_COLUMNS = 200
 SMALLEST_SHOWN_PROBABILITY = 0.01
 
-Model = Literal["auto", "linear", "mlp", "gp", "additive"]
+Model = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
 Noise = Literal["unit", "equal", "unequal"]
 Engine = Literal[
     "auto",
@@ -64,7 +64,10 @@ def fit(
         Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")
     ] = Path("run"),
     model: Annotated[
-        Model, typer.Option(help="How a variable depends on its causes; auto: what the data support best.")
+        Model,
+        typer.Option(
+            help="How a variable depends on its causes; auto: what the data support best, discrete for categories."
+        ),
     ] = "auto",
     noise: Annotated[
         Noise | None,
@@ -114,6 +117,7 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    interventions: Interventions = None,
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,6 +150,15 @@ def fit(
         list[str] | None,
         typer.Option("--sink", metavar="COLUMN", help="A column without effects; repeat for more.", show_default=False),
     ] = None,
+    imputations: Annotated[
+        int,
+        typer.Option(
+            "--imputations",
+            metavar="N",
+            min=1,
+            help="Fill missing cells in so many times, and take the mean over the fillings.",
+        ),
+    ] = 10,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -177,7 +190,7 @@ def fit(
     from vcuda.data.dataset import as_dataset
 
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
-    data = as_dataset(table)
+    data = as_dataset(table, interventions=interventions, missing="keep")
     known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
 
     from vcuda.fitting.fit import fit as fit_posterior
@@ -203,6 +216,7 @@ def fit(
                 engine=engine,
                 preset=preset,
                 standardise=standardise,
+                imputations=imputations,
                 time_limit=time_limit,
                 seed=seed,
                 progress=stop.checked(report),
@@ -262,7 +276,7 @@ def _report(posterior: Posterior, run: Path) -> None:
     say(
         console,
         f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
-        f"model {summary['model']}, noise {summary['noise']}, "
+        f"model {summary['model']}, {'' if summary['noise'] is None else 'noise ' + summary['noise'] + ', '}"
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}.",
         *summary["choice"],
         f"Status: {summary['status']}. {summary['status_sentence']}",

@@ -17,6 +17,15 @@ Table = Annotated[
         show_default=False,
     ),
 ]
+Interventions = Annotated[
+    str | None,
+    typer.Option(
+        "--interventions",
+        metavar="COLUMN",
+        help="A column that names what an experiment set in each row: empty, a variable, or several joined by ';'.",
+        show_default=False,
+    ),
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that vcuda fit wrote.", show_default=False)]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The same seed gives the same result.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs on standard output, nothing else.")]

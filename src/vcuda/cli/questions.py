@@ -14,6 +14,8 @@ from vcuda.cli.terminal import results, say, shortened, show_json, show_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vcuda.summaries.discrete_effects import CategoryEffect
+
 Draws = Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior.")]
 Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to print.")]
 
@@ -80,8 +82,12 @@ def effect(
 ) -> None:
     """What happens to one variable when another is set? In the units of the table."""
     from vcuda.posterior import Posterior
+    from vcuda.summaries.discrete_effects import CategoryEffect
 
     found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
+    if isinstance(found, CategoryEffect):
+        _show_category_effect(found, as_json=as_json)
+        return
     if as_json:
         low, high = found.interval
         show_json(
@@ -101,11 +107,31 @@ def effect(
         _show(found.curve, len(found.curve))
 
 
+def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
+    if as_json:
+        risk = found.risk_difference
+        show_json(
+            {
+                "probability_zero": found.probability_zero,
+                "risk_difference": None if risk is None else risk._asdict(),
+                "table": found.table.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    say(results(), f"Probabilities of {found.outcome} when {found.cause} is set, with the band that holds 90 %:")
+    _show(found.table, len(found.table))
+
+
 def next_experiment(
     run: Run,
     already: Annotated[
         list[str] | None,
-        typer.Option("--already", help="A variable that was set already; repeat for more.", show_default=False),
+        typer.Option(
+            "--already",
+            help="A variable that was set already; repeat for more. By default what the fit was told of.",
+            show_default=False,
+        ),
     ] = None,
     most: Most = 10,
     draws: Draws = 1_000,
@@ -115,7 +141,7 @@ def next_experiment(
     """Which experiment next? The variables, by what setting one of them is expected to teach about the graph."""
     from vcuda.posterior import Posterior
 
-    found = Posterior.load(run).what_next(already=already or (), draws=draws, seed=seed)
+    found = Posterior.load(run).what_next(already=already, draws=draws, seed=seed)
     if as_json:
         show_json({"experiments": found.to_dict("records")})
         return

@@ -26,6 +26,7 @@ MEANINGS = {
     "expected_f1": "balance of precision and recall of a sampled graph, on average; 1 is perfect",
     "expected_cpdag_shd": "pairs to mend between equivalence classes, on average; smaller is better",
     "mse": "mean squared error of held-out cells, in the units of the table; smaller is better",
+    "accuracy": "share of held-out cells whose most probable label is the right one; 1 is perfect",
     "log_likelihood": "mean log density of a held-out row; larger is better",
     "nll": "mean negative log density of a held-out row, for each cell; smaller is better",
 }

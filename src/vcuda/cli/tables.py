@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vcuda.cli.options import Seed, Table
+from vcuda.cli.options import Interventions, Seed, Table
 from vcuda.cli.terminal import drafts, results, say, shortened, show_table, suggest
 from vcuda.errors import RunError
+
+if TYPE_CHECKING:
+    from vcuda.data.dataset import Dataset
 
 LISTED_COLUMNS = 30
 
@@ -20,26 +23,67 @@ NoiseScales = Literal["equal", "unequal"]
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 
-def check(table: Table) -> None:
+def check(table: Table, interventions: Interventions = None) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
     from vcuda.data.dataset import as_dataset
+    from vcuda.data.interventions import in_words
 
-    data = as_dataset(table)
+    data = as_dataset(table, interventions=interventions, missing="keep")
     console = results()
-    say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns.")
-    listed = data.values[:, :LISTED_COLUMNS]
-    columns = zip(data.names, data.mean, data.scale, listed.min(axis=0), listed.max(axis=0), strict=False)
-    show_table(
-        console,
-        {"column": "left", "mean": "right", "sd": "right", "min": "right", "max": "right"},
-        ((shortened(name), *(f"{number:.4g}" for number in numbers)) for name, *numbers in columns),
-    )
+    if data.categories is not None:
+        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns of categories.")
+        _show_categories(data)
+    else:
+        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns.")
+        _show_numbers(data)
     if data.d > LISTED_COLUMNS:
         say(console, f"... and {data.d - LISTED_COLUMNS:,} more columns.")
-    say(console, *(f"Note: {note}" for note in data.notes))
+    if data.missing is not None:
+        rows, cells = int(data.missing.any(axis=1).sum()), int(data.missing.sum())
+        say(
+            console,
+            f"{cells:,} of {data.missing.size:,} cells are missing, in {rows:,} rows and "
+            f"{int(data.missing.any(axis=0).sum()):,} columns; a fit fills them in (--imputations).",
+        )
+    say(console, *in_words(data.interventions, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
-    suggest(console, f"vcuda fit {shlex.quote(table)} -o run")
+    words = [table] if interventions is None else [table, "--interventions", interventions]
+    suggest(console, f"vcuda fit {shlex.join(words)} -o run")
+
+
+def _show_categories(data: Dataset) -> None:
+    assert data.categories is not None
+    rows = []
+    for name, codes, labels in zip(data.names[:LISTED_COLUMNS], data.values.T, data.categories, strict=False):
+        counts = [int((codes == code).sum()) for code in range(len(labels))]
+        most = counts.index(max(counts))
+        share = f"{max(counts) / data.n:.0%}"
+        rows.append((shortened(name), str(len(labels)), shortened(labels[most]), share, str(min(counts))))
+    show_table(
+        results(),
+        {"column": "left", "levels": "right", "most frequent": "left", "share": "right", "rarest, rows": "right"},
+        rows,
+    )
+
+
+def _show_numbers(data: Dataset) -> None:
+    import numpy as np
+
+    listed = data.values[:, :LISTED_COLUMNS]
+    least, largest = (extreme.reduce(listed, axis=0) for extreme in (np.fmin, np.fmax))
+    heads = ["mean", "sd", "min", "max"]
+    columns = [data.mean, data.scale, least, largest]
+    if data.missing is not None:
+        heads, columns = [*heads, "missing"], [*columns, data.missing.sum(axis=0)]
+    show_table(
+        results(),
+        {"column": "left", **dict.fromkeys(heads, "right")},
+        (
+            (shortened(name), *(f"{number:.4g}" for number in numbers))
+            for name, *numbers in zip(data.names, *columns, strict=False)
+        ),
+    )
 
 
 def simulate(

@@ -6,13 +6,14 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
-from vcuda.data.sources import FloatArray, RawTable, listed, shortened
+from vcuda.data.interventions import BoolArray
+from vcuda.data.sources import FloatArray, RawTable, data_row, listed, shortened
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # A regression on two parents with an intercept leaves two degrees of freedom in five rows, and one row can be
 # held out; with fewer no edge has anything to say.
 MINIMUM_ROWS = 5
+# Of a column with gaps, so many values must be there: what is filled in is guessed from them.
+MINIMUM_PRESENT = 5
 # Squares and their sums over many rows must stay finite, and not vanish, in double precision.
 LARGEST_VALUE = 1e150
 SMALLEST_SCALE = 1e-150
@@ -28,6 +31,8 @@ SMALLEST_SCALE = 1e-150
 # gradient and the optimiser's two moments, and noise, soft graph, hard graph and their product for a
 # sample.
 SQUARE_ARRAYS = 12
+
+Missing = Literal["refuse", "keep"]
 
 
 # Names and size, before a cell is read ----------------------------------------------------------------------
@@ -131,22 +136,7 @@ def check_rows(raw: RawTable, values: FloatArray) -> None:
         raise DataError(f"{raw.source}: the table has only {count}: at least {MINIMUM_ROWS} are needed.")
 
 
-def check_cells(raw: RawTable, names: Sequence[str], values: FloatArray) -> None:
-    missing = np.isnan(values)
-    if missing.any():
-        counts = missing.sum(axis=0)
-        columns = np.flatnonzero(counts).tolist()
-        total = int(counts.sum())
-        row = int(np.argmax(missing[:, columns[0]]))
-        where = f"column{'s' if len(columns) > 1 else ''} {listed([names[k] for k in columns])}"
-        first = raw.place(row) if len(columns) == 1 else f"{raw.place(row)} of {shortened(names[columns[0]])}"
-        fault = f"one value is missing in {where}, in {first}: fill it in, or leave out the row or the column"
-        if total > 1:
-            fault = (
-                f"{total:,} values are missing in {where}, the first in {first}: fill them in, or leave out "
-                "these rows or columns"
-            )
-        raise DataError(f"{raw.source}: {fault}.")
+def check_cells(raw: RawTable, names: Sequence[str], values: FloatArray, *, missing: Missing = "refuse") -> None:
     for bad, fault, remedy in (
         (np.isinf(values), "which is not finite", "correct the cell or leave out the row"),
         (np.abs(values) > LARGEST_VALUE, "too large to be squared", "give the column in another unit"),
@@ -155,13 +145,57 @@ def check_cells(raw: RawTable, names: Sequence[str], values: FloatArray) -> None
             row, k = np.argwhere(bad)[0].tolist()
             where = f"{raw.place(row)} of column {shortened(names[k])}"
             raise DataError(f"{raw.source}: {where} holds {values[row, k]:g}, {fault}: {remedy}.")
-    constant = np.flatnonzero(values.max(axis=0) == values.min(axis=0)).tolist()
+    check_columns(raw.source, names, values, missing=missing, place=raw.place)
+
+
+def check_columns(
+    source: str,
+    names: Sequence[str],
+    values: FloatArray,
+    *,
+    missing: Missing,
+    place: Callable[[int], str] = data_row,
+) -> None:
+    """Refuse columns without values or with one value only, and gaps unless they are kept."""
+    present = (~np.isnan(values)).sum(axis=0)
+    empty = np.flatnonzero(present == 0)
+    if empty.size:
+        which = f"column{'s' if empty.size > 1 else ''} {listed([names[k] for k in empty.tolist()])}"
+        raise DataError(f"{source}: there is no value in {which}: leave out what is empty.")
+    if missing == "refuse" and present.min() < len(values):
+        _refuse_gaps(source, names, np.isnan(values), place)
+    few = np.flatnonzero(present < min(MINIMUM_PRESENT, len(values)))
+    if few.size:
+        raise DataError(
+            f"{source}: column {shortened(names[few[0]])} has only {present[few[0]]} values, and the other "
+            f"{len(values) - present[few[0]]:,} are missing: leave the column out, or have at least {MINIMUM_PRESENT} "
+            "values in it."
+        )
+    least = np.fmin.reduce(values, axis=0)
+    constant = np.flatnonzero(np.fmax.reduce(values, axis=0) == least).tolist()
     if constant:
         which = listed([names[k] for k in constant])
-        fault = f"column {which} does not vary ({values[0, constant[0]]:g} in every row)"
+        everywhere = "in every row" if present[constant[0]] == len(values) else "wherever it is not missing"
+        fault = f"column {which} does not vary ({least[constant[0]]:g} {everywhere})"
         if len(constant) > 1:
             fault = f"columns {which} do not vary"
-        raise DataError(f"{raw.source}: {fault}: leave out what is constant, it has neither causes nor effects.")
+        raise DataError(f"{source}: {fault}: leave out what is constant, it has neither causes nor effects.")
+
+
+def _refuse_gaps(source: str, names: Sequence[str], gaps: BoolArray, place: Callable[[int], str]) -> NoReturn:
+    counts = gaps.sum(axis=0)
+    columns = np.flatnonzero(counts).tolist()
+    total = int(counts.sum())
+    row = int(np.argmax(gaps[:, columns[0]]))
+    where = f"column{'s' if len(columns) > 1 else ''} {listed([names[k] for k in columns])}"
+    first = place(row) if len(columns) == 1 else f"{place(row)} of {shortened(names[columns[0]])}"
+    fault = f"one value is missing in {where}, in {first}: fill it in, or leave out the row or the column"
+    if total > 1:
+        fault = (
+            f"{total:,} values are missing in {where}, the first in {first}: fill them in, or leave out these rows or "
+            "columns"
+        )
+    raise DataError(f"{source}: {fault}; a fit (vcuda.fit, vcuda fit) fills gaps by itself, by imputation.")
 
 
 def check_scales(data: Dataset) -> None:

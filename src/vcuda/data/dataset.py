@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.checks import check_cells, check_memory, check_rows, check_scales, checked_names
+from vcuda.data.categories import Categories, category_findings, coded, labelled_frame, number_findings
+from vcuda.data.checks import (
+    Missing,
+    check_cells,
+    check_columns,
+    check_memory,
+    check_rows,
+    check_scales,
+    checked_names,
+)
 from vcuda.data.files import from_path
-from vcuda.data.findings import findings
+from vcuda.data.findings import findings, gap_notes
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
 from vcuda.data.sources import FloatArray, RawTable, from_array, from_arrow, from_pandas, nearest, shortened
 from vcuda.errors import ConfigError, DataError
@@ -30,7 +39,7 @@ TableLike = Union["Dataset", str, "os.PathLike[str]", npt.ArrayLike, Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A table of finite numbers, n rows by d named columns, that passed every check.
+    """A table of finite numbers, n rows by d named columns, that passed every check; NaN where a cell is missing.
 
     Build it with `as_dataset`; the constructor takes values that are known to be sound.
 
@@ -46,6 +55,11 @@ class Dataset:
         What the checks found that does not forbid a fit, one sentence each.
     interventions
         The (n, d) cells that an experiment set, whatever their causes; None when nothing was set.
+    target_column
+        The column of the user's table that told so, if one did; it is none of the d columns.
+    categories
+        The labels of each column where all columns hold categories; ``values`` are then codes 0, 1, 2, ... for them.
+        None for a table of numbers.
     """
 
     names: tuple[str, ...]
@@ -53,6 +67,8 @@ class Dataset:
     source: str = "array"
     notes: tuple[str, ...] = ()
     interventions: BoolArray | None = None
+    target_column: str | None = None
+    categories: Categories | None = None
 
     def __post_init__(self) -> None:
         values = self.values
@@ -62,6 +78,9 @@ class Dataset:
         values.flags.writeable = False
         if values.ndim != 2 or values.shape[1] != len(self.names):
             raise DataError(f"{self.source}: values of shape {values.shape} do not fit {len(self.names)} names.")
+        if self.categories is not None and len(self.categories) != len(self.names):
+            told = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
+            raise DataError(f"{self.source}: {told}.")
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -80,32 +99,56 @@ class Dataset:
         return self.values.shape[1]
 
     @cached_property
+    def missing(self) -> BoolArray | None:
+        """The (n, d) cells that are missing; None when nothing is."""
+        gaps = np.isnan(self.values)
+        return _read_only(gaps) if gaps.any() else None
+
+    @cached_property
     def mean(self) -> FloatArray:
-        """The mean of each column, in the user's units, shape (d,)."""
-        return _read_only(self.values.mean(axis=0))
+        """The mean of each column, in the user's units, shape (d,); of what is not missing."""
+        if self.missing is None:
+            return _read_only(self.values.mean(axis=0))
+        return _read_only(np.where(self.missing, 0.0, self.values).sum(axis=0) / (~self.missing).sum(axis=0))
 
     @cached_property
     def scale(self) -> FloatArray:
-        """The standard deviation of each column (division by n), in the user's units, shape (d,)."""
+        """The standard deviation of each column (division by its number of values), in the user's units, (d,)."""
         scale = np.empty(self.d)
+        present = np.full(self.d, self.n) if self.missing is None else (~self.missing).sum(axis=0)
         width = max(1, 4_000_000 // max(self.n, 1))  # columns at a time, so that the copies stay small
         for start in range(0, self.d, width):
             block = slice(start, start + width)
             centred = self.values[:, block] - self.mean[block]
+            if self.missing is not None:
+                centred[self.missing[:, block]] = 0.0
             # Divided by the largest first: the square of 1e-170 would be zero.
             largest = np.abs(centred).max(axis=0, initial=0.0)
             centred /= np.where(largest > 0, largest, 1.0)
-            scale[block] = largest * np.sqrt(np.mean(centred**2, axis=0))
+            scale[block] = largest * np.sqrt(np.sum(centred**2, axis=0) / present[block])
         return _read_only(scale)
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256, in hexadecimal, of names, shape and values: equal tables have equal fingerprints."""
         digest = hashlib.sha256(json.dumps([self.names, self.values.shape]).encode())
-        digest.update(self.values.astype("<f8", copy=False).data)
+        # There are many ways to write NaN; the fingerprint knows one.
+        values = self.values if self.missing is None else np.where(self.missing, np.nan, self.values)
+        digest.update(values.astype("<f8", copy=False).data)
         if self.interventions is not None:
             digest.update(np.packbits(self.interventions).data)
+        if self.categories is not None:
+            digest.update(json.dumps(self.categories).encode())
         return digest.hexdigest()
+
+    def free_rows(self, column: int) -> BoolArray | slice:
+        """The rows in which a column was not set by an experiment, as an index."""
+        return slice(None) if self.interventions is None else ~self.interventions[:, column]
+
+    @property
+    def free_counts(self) -> npt.NDArray[np.int64]:
+        """How many cells of each column (d,) were not set by an experiment."""
+        return np.full(self.d, self.n) if self.interventions is None else (~self.interventions).sum(axis=0)
 
     def standardised(self) -> FloatArray:
         """A new (n, d) array in which each column has mean zero and standard deviation one."""
@@ -117,7 +160,7 @@ class Dataset:
         marked = np.asarray(columns, dtype=bool)
         if not marked.any():
             return self
-        least = self.values.min(axis=0)
+        least = np.fmin.reduce(self.values, axis=0)
         if (least[marked] <= 0).any():
             column = int(np.flatnonzero(marked & (least <= 0))[0])
             raise DataError(
@@ -135,14 +178,20 @@ class Dataset:
         return replace(self, values=self.values[chosen].copy(), interventions=held)
 
     def to_frame(self) -> pd.DataFrame:
-        """The table as a new pandas DataFrame."""
+        """The table as a new pandas DataFrame; columns of categories hold their labels."""
         import pandas as pd
 
+        if self.categories is not None:
+            return labelled_frame(self.names, self.values, self.categories)
         return pd.DataFrame(self.values.copy(), columns=list(self.names))
 
 
 def as_dataset(
-    data: TableLike, *, names: Sequence[str] | None = None, interventions: str | npt.ArrayLike | None = None
+    data: TableLike,
+    *,
+    names: Sequence[str] | None = None,
+    interventions: str | npt.ArrayLike | None = None,
+    missing: Missing = "refuse",
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
 
@@ -156,6 +205,9 @@ def as_dataset(
     interventions
         Which cells an experiment set. The name of a column that says so for each row: empty or "none", the name of a
         variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names.
+    missing
+        ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which fills them by
+        imputation. Rows without any value are left out, with a note.
 
     Raises
     ------
@@ -170,23 +222,35 @@ def as_dataset(
     """
     if names is not None and not _is_array(data):
         raise ConfigError("names belong to an array; this table has names of its own: rename its columns instead.")
-    if isinstance(interventions, str) and not isinstance(data, Dataset):
-        return _checked(_raw_table(data, names), target_column=interventions)
-    table = data if isinstance(data, Dataset) else _dataset(data, names)
-    if interventions is None:
-        return table
+    if missing not in ("refuse", "keep"):
+        raise ConfigError(f"missing must be refuse or keep, not {missing!r}.")
+    if isinstance(interventions, str) and not isinstance(data, Dataset) and not _is_bundled(data):
+        return _without_empty_rows(_checked(_raw_table(data, names), target_column=interventions, missing=missing))
+    table = data if isinstance(data, Dataset) else _dataset(data, names, missing)
+    if isinstance(data, Dataset) and data.missing is not None:
+        check_columns(data.source, data.names, data.values, missing=missing)
+    if interventions is None or (isinstance(interventions, str) and interventions == table.target_column):
+        return _without_empty_rows(table)
     if isinstance(interventions, str):
-        raise ConfigError("a Dataset holds numbers only: give interventions when it is made, by as_dataset.")
-    return _with_interventions(table, as_mask(interventions, table.names, table.n))
+        raise ConfigError(
+            f"{table.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
+            "numbers only: name it when the Dataset is made, by as_dataset."
+        )
+    return _without_empty_rows(_with_interventions(table, as_mask(interventions, table.names, table.n)))
 
 
-def _dataset(data: Any, names: Sequence[str] | None) -> Dataset:
-    if isinstance(data, str):
+def _dataset(data: Any, names: Sequence[str] | None, missing: Missing) -> Dataset:
+    if _is_bundled(data):
         from vcuda.data import library
 
-        if data in library.names():
-            return library.load(data).dataset
-    return _checked(_raw_table(data, names))
+        return library.load(data).dataset
+    return _checked(_raw_table(data, names), missing=missing)
+
+
+def _is_bundled(data: object) -> bool:
+    from vcuda.data import library
+
+    return isinstance(data, str) and data in library.names()
 
 
 def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
@@ -217,7 +281,7 @@ def _is_array(data: object) -> bool:
     return isinstance(data, (list, tuple)) or hasattr(data, "__array__") or hasattr(data, "toarray")
 
 
-def _checked(raw: RawTable, *, target_column: str | None = None) -> Dataset:
+def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missing = "refuse") -> Dataset:
     every = tuple(name.strip() for name in raw.names)
     if target_column is not None and target_column not in every:
         raise DataError(
@@ -227,25 +291,47 @@ def _checked(raw: RawTable, *, target_column: str | None = None) -> Dataset:
     kept = [k for k, name in enumerate(every) if name != target_column]
     names, notes = checked_names(raw, kept)
     check_memory(raw, len(names))
-    values = raw.read(kept)
-    check_rows(raw, values)
-    check_cells(raw, names, values)
+    read = raw.read(kept)
+    check_rows(raw, read.values)
+    values, categories, remarks = coded(read, names, source=raw.source, place=raw.place)
+    check_cells(raw, names, values, missing=missing)
     values.flags.writeable = False
-    bare = Dataset(names, values, raw.source)
+    bare = Dataset(names, values, raw.source, categories=categories)
     check_scales(bare)
-    table = replace(bare, notes=(*raw.notes, *notes, *findings(bare)))
+    found = [*findings(bare), *number_findings(bare)] if categories is None else category_findings(bare)
+    table = replace(bare, notes=(*raw.notes, *notes, *remarks, *found))
     if target_column is None:
         return table
     cells = raw.labels(every.index(target_column))
-    return _with_interventions(table, set_cells(cells, names, column=target_column, source=raw.source, place=raw.place))
+    held = set_cells(cells, names, column=target_column, source=raw.source, place=raw.place)
+    return replace(_with_interventions(table, held), target_column=target_column)
 
 
 def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:
     """The table with the cells that were set; one of which nothing was set stays as it is."""
     if not held.any():
         return table
-    check_free_cells(table.values, held, table.names, table.source)
+    # A cell that is missing tells as little of its causes as one that was set.
+    told = held if table.missing is None else held | table.missing
+    check_free_cells(table.values, told, table.names, table.source)
     return replace(table, interventions=_read_only(held))
+
+
+def _without_empty_rows(table: Dataset) -> Dataset:
+    """The table without the rows that hold no value at all, and with a note of what is missing most."""
+    if table.missing is None:
+        return table
+    kept = ~table.missing.all(axis=1)
+    if not kept.all():
+        count = int((~kept).sum())
+        told = (
+            "One row without any value was left out."
+            if count == 1
+            else f"{count:,} rows without any value were left out."
+        )
+        table = replace(table.select(kept), notes=(*table.notes, told))
+    new = [note for note in gap_notes(table) if note not in table.notes]
+    return replace(table, notes=(*table.notes, *new)) if new else table
 
 
 def _read_only(array: Any) -> Any:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from vcuda.data.sources import (
-    FloatArray,
+    Cells,
     RawTable,
     as_labels,
+    cells_from_arrow,
     columns_without_index,
     data_row,
-    matrix_from_arrow,
     nearest,
 )
 from vcuda.errors import DataError
@@ -133,9 +133,9 @@ def _from_text(path: Path) -> RawTable:
                 return f"{data_row(row)} (line {line:,} of the file)"
         return data_row(row)
 
-    def read(columns: Sequence[int]) -> FloatArray:
+    def read(columns: Sequence[int]) -> Cells:
         table = _read_text(path, width=len(names)).select(list(columns))
-        return matrix_from_arrow(table, str(path), place, text_is_parsed=True)
+        return cells_from_arrow(table, str(path), place, text_is_parsed=True)
 
     def labels(column: int) -> list[str]:
         records = text_records(path)
@@ -185,7 +185,7 @@ def _from_arrow_file(path: Path, kind: str) -> RawTable:
     return RawTable(
         str(path),
         names,
-        lambda columns: matrix_from_arrow(table(columns), str(path), data_row),
+        lambda columns: cells_from_arrow(table(columns), str(path), data_row),
         lambda column: as_labels(table([column]).column(0).to_pylist()),
         data_row,
         notes=notes,

@@ -22,10 +22,15 @@ SMALLEST_RELATIVE_SCALE = 1e-10
 UNEXPLAINED = 1e-10
 # Above so many columns only copies are looked for: the rest costs O(d³), a second or two at this width.
 WIDEST = 2000
+# Copies and relations of a table with gaps are looked for in its complete rows, if there are so many.
+FEWEST_COMPLETE_ROWS = 20
 
 
 def findings(data: Dataset) -> list[str]:
-    """Few rows, row numbers, lost digits, copied and collinear columns, in words."""
+    """Few rows, row numbers, lost digits, copied and collinear columns, in words.
+
+    Copies and relations are those of the rows in which nothing is missing; of fewer than 20 nothing is said.
+    """
     notes: list[str] = []
     if data.n < FEW_ROWS_A_COLUMN * data.d:
         notes.append(
@@ -42,7 +47,23 @@ def findings(data: Dataset) -> list[str]:
         "little that rounding has taken most of its digits: subtract a constant before saving it."
         for k in lost
     )
+    if data.missing is not None:
+        data = data.select(~data.missing.any(axis=1))
+        if data.n < FEWEST_COMPLETE_ROWS:
+            return notes
     return notes + _collinear_notes(data)
+
+
+def gap_notes(data: Dataset) -> list[str]:
+    """Which columns are missing in most of the rows, in words."""
+    if data.missing is None:
+        return []
+    shares = data.missing.mean(axis=0)
+    return [
+        f"Column {shortened(data.names[k])} is missing in {shares[k]:.0%} of the rows: what is found of it rests on "
+        "few values."
+        for k in np.flatnonzero(shares > 0.5)
+    ]
 
 
 def _collinear_notes(data: Dataset) -> list[str]:

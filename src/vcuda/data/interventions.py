@@ -82,6 +82,21 @@ def as_mask(mask: Any, names: Sequence[str], rows: int) -> BoolArray:
     return cells == 1.0
 
 
+def in_words(held: BoolArray | None, names: Sequence[str]) -> list[str]:
+    """What was set in a table, in plain sentences; nothing where nothing was."""
+    if held is None:
+        return []
+    some = [names[k] for k in np.flatnonzero(held.any(axis=0)).tolist()]
+    told = [
+        f"In {int(held.any(axis=1).sum()):,} of {len(held):,} rows experiments set {listed(some)}; these cells count "
+        "for what they cause, not for what causes them."
+    ]
+    always = [names[k] for k in np.flatnonzero(held.all(axis=0)).tolist()]
+    if always:
+        told.append(f"What was set in every row has no causes here: {listed(always)}.")
+    return told
+
+
 def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], source: str) -> None:
     """Refuse a column that is free in too few rows, or does not vary in them: nothing would tell its causes."""
     free = (~held).sum(axis=0)

@@ -22,7 +22,7 @@ from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]
 
-BUNDLED = ("sachs",)
+BUNDLED = ("sachs", "sachs-experiments")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Card:
     rows: int
     columns: tuple[str, ...]
     note: str
+    graph: str = "sachs_graph.csv"  # the file of the graph to compare with
+    interventions: str | None = None  # the column that names what an experiment set in each row
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +78,9 @@ def load(name: str) -> BundledTable:
     """
     description = card(name)
     folder = files("vcuda.data") / "tables"
-    with as_file(folder / f"{name}.csv") as table, as_file(folder / f"{name}_graph.csv") as graph:
-        data = replace(as_dataset(table), source=name)
+    ending = "csv" if (folder / f"{name}.csv").is_file() else "csv.gz"
+    with as_file(folder / f"{name}.{ending}") as table, as_file(folder / description.graph) as graph:
+        data = replace(as_dataset(table, interventions=description.interventions), source=name)
         truth = read_graph(graph, data.names)
     truth.flags.writeable = False
     sha256 = hashlib.sha256(data.values.astype("<f8", copy=False).data).hexdigest()

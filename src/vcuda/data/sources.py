@@ -1,4 +1,4 @@
-"""Tables in memory, of other libraries and arrays: their names, and their cells as a matrix of numbers."""
+"""Tables in memory, of other libraries and arrays: their names, and their cells as numbers or numbered labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Real
-from typing import Any, NoReturn
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,49 @@ FloatArray = npt.NDArray[np.float64]
 
 TEXT_REMEDY = "leave the column out or code it as numbers"
 DATE_REMEDY = "leave the column out or turn it into a number, such as days since the start"
-CATEGORY_REMEDY = "leave the column out or code its categories as numbers (0 and 1 for two of them)"
 COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
+# A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
+MOSTLY = 0.5
+DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
+DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
+
+Kind = Literal["real", "integer", "truth", "labels"]
+
+
+class Labels(NamedTuple):
+    """The labels of a column, as its numbers 0, 1, 2, ... count them; ``ordered`` if somebody chose that order."""
+
+    names: tuple[str, ...]
+    ordered: bool = False
+
+
+class Column(NamedTuple):
+    """One column as it was read: ``values`` (n,), NaN where a cell is missing, and what they stand for."""
+
+    values: npt.ArrayLike
+    kind: Kind
+    labels: Labels | None = None
+
+
+class Cells(NamedTuple):
+    """Columns as they were read: ``values`` (n, k), the kind of each, and the labels of those that have any."""
+
+    values: FloatArray
+    kinds: tuple[Kind, ...]
+    labels: dict[int, Labels]
+
+    @classmethod
+    def of(cls, rows: int, columns: Sequence[int], read: Callable[[int], Column]) -> Cells:
+        """Fill a new C-order matrix column by column."""
+        values = np.empty((rows, len(columns)))
+        kinds: list[Kind] = []
+        labels: dict[int, Labels] = {}
+        for place, k in enumerate(columns):
+            values[:, place], kind, own = read(k)
+            kinds.append(kind)
+            if own is not None:
+                labels[place] = own
+        return cls(values, tuple(kinds), labels)
 
 
 @dataclass(frozen=True)
@@ -32,7 +73,7 @@ class RawTable:
 
     source: str
     names: tuple[str, ...]
-    read: Callable[[Sequence[int]], FloatArray]  # a new (n, k) C-order matrix of k columns, NaN where a cell is missing
+    read: Callable[[Sequence[int]], Cells]  # some of the columns, by their positions
     labels: Callable[[int], list[str]]  # the cells of one column as text, empty where one is missing
     place: Callable[[int], str]  # row index, from 0 -> how a person finds that row
     has_header_line: bool = False  # the names are the first line of a text file, or what was taken for it
@@ -87,7 +128,7 @@ def from_arrow(table: Any, source: str) -> RawTable:
     return RawTable(
         source,
         names,
-        lambda columns: matrix_from_arrow(arrow.select([kept[k] for k in columns]), source, data_row),
+        lambda columns: cells_from_arrow(arrow.select([kept[k] for k in columns]), source, data_row),
         lambda column: as_labels(arrow.column(kept[column]).to_pylist()),
         data_row,
         notes=notes,
@@ -105,34 +146,37 @@ def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tupl
     return kept, tuple(every[k] for k in kept), notes
 
 
-def matrix_from_arrow(
-    table: Any,
-    source: str,
-    place: Callable[[int], str],
-    *,
-    text_is_parsed: bool = False,
-) -> FloatArray:
-    values = np.empty((table.num_rows, table.num_columns))
-    for k, name in enumerate(table.column_names):
+def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, text_is_parsed: bool = False) -> Cells:
+    """All columns of an Arrow table; text that is numbers is taken for numbers only where it comes from a text file."""
+
+    def read(k: int) -> Column:
         column = table.column(k)
         kind = str(column.type)
-        refuse = _Refusal(source, name, place)
+        refuse = _Refusal(source, table.column_names[k], place)
         if kind.startswith("dictionary"):
-            refuse("holds categories", CATEGORY_REMEDY)
-        elif kind.startswith(("date", "time", "duration", "month")):
+            return _arrow_categories(column)
+        if kind.startswith(("date", "time", "duration", "month")):
             refuse("holds dates or times", DATE_REMEDY)
-        elif kind in {"string", "large_string", "string_view"}:
+        if kind in {"string", "large_string", "string_view"}:
             cells = column.to_pylist()
-            values[:, k] = _parsed_text(cells, refuse) if text_is_parsed else _plain_numbers(cells, refuse)
-        elif kind == "null":
-            values[:, k] = np.nan
-        elif kind.startswith(("bool", "int", "uint", "halffloat", "float", "double", "decimal")):
-            if kind == "bool":
-                column = column.cast("uint8")
-            values[:, k] = column.cast("float64", safe=False).to_numpy()
-        else:
+            return _parsed_text(cells, refuse) if text_is_parsed else _plain_cells(cells, refuse)
+        if kind == "null":
+            return Column(np.nan, "real")
+        if not kind.startswith(("bool", "int", "uint", "halffloat", "float", "double", "decimal")):
             refuse(f"holds values of type {kind}", TEXT_REMEDY)
-    return values
+        whole: Kind = "truth" if kind == "bool" else "integer" if kind.startswith(("int", "uint")) else "real"
+        numbers = column.cast("uint8") if kind == "bool" else column
+        return Column(numbers.cast("float64", safe=False).to_numpy(), whole)
+
+    return Cells.of(table.num_rows, range(table.num_columns), read)
+
+
+def _arrow_categories(column: Any) -> Column:
+    if not column.num_chunks:
+        return Column(np.empty(0), "labels", Labels(()))
+    whole = column.unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False).astype(float) for chunk in whole.chunks])
+    return _numbered(whole.chunk(0).dictionary.to_pylist(), codes, ordered=column.type.ordered)
 
 
 def from_pandas(frame: Any) -> RawTable:
@@ -143,28 +187,36 @@ def from_pandas(frame: Any) -> RawTable:
     missing = frame.columns.isna()
     names = tuple("" if none else str(label) for label, none in zip(frame.columns, missing, strict=True))
 
-    def read(columns: Sequence[int]) -> FloatArray:
-        values = np.empty((len(frame), len(columns)))
-        for place, k in enumerate(columns):
-            values[:, place] = _pandas_numbers(frame.iloc[:, k], _Refusal(source, names[k], data_row))
-        return values
+    def read(k: int) -> Column:
+        return _pandas_column(frame.iloc[:, k], _Refusal(source, names[k], data_row))
 
-    return RawTable(source, names, read, lambda column: as_labels(frame.iloc[:, column].tolist()), data_row)
+    return RawTable(
+        source,
+        names,
+        lambda columns: Cells.of(len(frame), columns, read),
+        lambda column: as_labels(frame.iloc[:, column].tolist()),
+        data_row,
+    )
 
 
-def _pandas_numbers(column: Any, refuse: _Refusal) -> Any:
+def _pandas_column(column: Any, refuse: _Refusal) -> Column:
     import pandas as pd
 
     dtype, kinds = column.dtype, pd.api.types
     if isinstance(dtype, pd.CategoricalDtype):
-        refuse("holds categories", CATEGORY_REMEDY)
+        codes = column.cat.codes.to_numpy(dtype=np.float64)
+        names = [str(category) for category in dtype.categories]
+        # pandas sorts what nobody has ordered, numbers that are text by their first digit.
+        ordered = bool(dtype.ordered) or names != sorted(names)
+        return _numbered(names, np.where(codes < 0, np.nan, codes), ordered=ordered)
     if kinds.is_complex_dtype(dtype):
         refuse("holds complex numbers", COMPLEX_REMEDY)
     if kinds.is_datetime64_any_dtype(dtype) or kinds.is_timedelta64_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         refuse("holds dates or times", DATE_REMEDY)
-    if kinds.is_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return _plain_numbers(column, refuse)
+    if kinds.is_bool_dtype(dtype) or kinds.is_numeric_dtype(dtype):
+        kind: Kind = "truth" if kinds.is_bool_dtype(dtype) else "integer" if kinds.is_integer_dtype(dtype) else "real"
+        return Column(column.to_numpy(dtype=np.float64, na_value=np.nan), kind)
+    return _plain_cells(column, refuse)
 
 
 def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
@@ -188,7 +240,7 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
     if len(labels) != width:
         raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
 
-    def read(columns: Sequence[int]) -> FloatArray:
+    def read(columns: Sequence[int]) -> Cells:
         refuse = _Refusal(source, labels[0], data_row)
         if array.dtype.kind == "c":
             refuse("holds complex numbers", COMPLEX_REMEDY)
@@ -196,9 +248,10 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
             refuse("holds dates or times", DATE_REMEDY)
         if array.dtype.kind in "biuf":
             values = array[:, columns].astype(np.float64, order="C")
-            return values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
-        cells = [_plain_numbers(array[:, k], _Refusal(source, labels[k], data_row)) for k in columns]
-        return np.array(cells).T.copy()
+            values = values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
+            kind: Kind = "truth" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "integer"
+            return Cells(values, (kind,) * len(columns), {})
+        return Cells.of(len(array), columns, lambda k: _plain_cells(array[:, k], _Refusal(source, labels[k], data_row)))
 
     return RawTable(source, labels, read, lambda column: as_labels(array[:, column].tolist()), data_row)
 
@@ -227,11 +280,28 @@ def as_labels(cells: Iterable[Any]) -> list[str]:
     return ["" if cell is None or cell != cell else str(cell).strip() for cell in cells]
 
 
-def _plain_numbers(cells: Iterable[Any], refuse: _Refusal) -> list[float]:
-    """Cells that are Python objects, of which numbers and missing ones are taken; text is not parsed."""
+def _numbered(names: Sequence[Any], codes: FloatArray, *, ordered: bool) -> Column:
+    """Categories that another library has numbered; equal but for spaces they are one, and an empty one is missing."""
+    labels = as_labels(names)
+    distinct = list(dict.fromkeys(label for label in labels if label))
+    again = np.array([distinct.index(label) if label else np.nan for label in labels] + [np.nan])
+    values = again[np.where(np.isnan(codes), len(labels), codes).astype(np.int64)]
+    return Column(values, "labels", Labels(tuple(distinct), ordered))
+
+
+def _plain_cells(cells: Iterable[Any], refuse: _Refusal) -> Column:
+    """Cells that are Python objects: numbers, or text, which is not parsed; missing ones are taken."""
+    held = list(cells)
+    missing = [_is_missing(cell) for cell in held]
+    if not all(missing) and all(none or isinstance(cell, str) for cell, none in zip(held, missing, strict=True)):
+        read = _numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)])
+        if _share_of_numbers(read) > MOSTLY:
+            row = int(np.argmin(missing))
+            refuse.cell(row, held[row], "which is text and not a number", f"{TEXT_REMEDY} (pandas.to_numeric)")
+        return _no_dates(read, refuse)
     numbers: list[float] = []
-    for row, cell in enumerate(cells):
-        if cell is None or cell is np.ma.masked or type(cell).__name__ in {"NAType", "NaTType"}:
+    for row, (cell, none) in enumerate(zip(held, missing, strict=True)):
+        if none:
             numbers.append(np.nan)
         elif isinstance(cell, (Real, Decimal, np.bool_)):
             numbers.append(_float(cell))
@@ -243,23 +313,63 @@ def _plain_numbers(cells: Iterable[Any], refuse: _Refusal) -> list[float]:
             kind = type(cell).__name__
             date = kind.lower().startswith(("date", "time"))
             refuse.cell(row, cell, f"which is no number but a {kind}", DATE_REMEDY if date else TEXT_REMEDY)
-    return numbers
+    present = [cell for cell, none in zip(held, missing, strict=True) if not none]
+    if present and all(isinstance(cell, (bool, np.bool_)) for cell in present):
+        return Column(numbers, "truth")
+    return Column(numbers, "integer" if all(isinstance(cell, Integral) for cell in present) else "real")
 
 
-def _parsed_text(cells: Sequence[str | None], refuse: _Refusal) -> list[float]:
+def _is_missing(cell: Any) -> bool:
+    if cell is None or cell is np.ma.masked or type(cell).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(cell, (float, np.floating)) and bool(np.isnan(cell))
+
+
+def _parsed_text(cells: Sequence[str | None], refuse: _Refusal) -> Column:
     """Cells of a text file in a column that Arrow did not take as numbers, most often for a reason."""
-    parsed = [np.nan if cell is None else _number(cell) for cell in cells]
-    numbers = [number for number in parsed if number is not None]
-    if len(numbers) == len(parsed):
-        return numbers
-    bad = parsed.index(None)
-    cell = cells[bad]
-    if np.all(np.isnan(numbers)):
-        refuse.cell(bad, cell, "and no cell of the column is a number", TEXT_REMEDY)
+    read = _numbered_text(cells)
+    assert read.labels is not None
+    names, values = read.labels.names, np.asarray(read.values)
+    numbers = [_number(name) for name in names]
+    if None not in numbers:
+        known = np.array([*numbers, np.nan], dtype=np.float64)
+        whole = not any(set(name.lower()) & set(".einf") for name in names)
+        return Column(
+            known[np.where(np.isnan(values), len(names), values).astype(np.int64)], "integer" if whole else "real"
+        )
+    if _share_of_numbers(read) <= MOSTLY:
+        return _no_dates(read, refuse)
+    bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
-    if re.fullmatch(r"\s*[+-]?[\d.]*,\d+\s*", str(cell)):
+    if DECIMAL_COMMA.fullmatch(str(cells[bad])):
         remedy = "write numbers with a decimal point and without commas"
-    return refuse.cell(bad, cell, "which is not a number", remedy)
+    return refuse.cell(bad, cells[bad], "which is not a number", remedy)
+
+
+def _numbered_text(cells: Iterable[str | None]) -> Column:
+    """Text as numbered labels, in the order of their first appearance; spaces around them do not count."""
+    numbers: dict[str, int] = {}
+    values = []
+    for cell in cells:
+        label = "" if cell is None else str(cell).strip()
+        values.append(float(numbers.setdefault(label, len(numbers))) if label else np.nan)
+    return Column(np.array(values, dtype=np.float64), "labels", Labels(tuple(numbers)))
+
+
+def _share_of_numbers(column: Column) -> float:
+    """Of the cells of a column of text that are there; those with a decimal comma are numbers too."""
+    assert column.labels is not None
+    values = np.asarray(column.values)
+    counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
+    alike = [_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
+    return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
+
+
+def _no_dates(column: Column, refuse: _Refusal) -> Column:
+    assert column.labels is not None
+    if column.labels.names and all(DATE.fullmatch(name) for name in column.labels.names):
+        refuse("holds dates or times", DATE_REMEDY)
+    return column
 
 
 def _number(cell: str) -> float | None:

@@ -17,8 +17,12 @@ from threadpoolctl import threadpool_limits
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.interventions import in_words
 from vcuda.data.knowledge import Knowledge, as_knowledge
 from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.fitting.design import rules_of_design, told_design
+from vcuda.fitting.discrete import settle_discrete
+from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
 from vcuda.fitting.routes import ENGINES, Engine, Request, fit_baseline, fit_by_gradient, fit_scored
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.scored import SCORES
@@ -42,9 +46,11 @@ def fit(
     logarithm: Sequence[str] | None = None,
     prior: float | DagPrior | None = None,
     knowledge: Knowledge | str | PathLike[str] | None = None,
+    interventions: Any = None,
     engine: str | Engine = "auto",
     preset: Preset = "default",
     standardise: bool = False,
+    imputations: int = 10,
     time_limit: float | None = None,
     seed: int = 0,
     progress: ProgressCallback = silent,
@@ -59,7 +65,8 @@ def fit(
     model
         ``"auto"`` lets the evidence decide between the others; ``"linear"``; ``"gp"``, a smooth function of all causes
         together; ``"additive"``, a sum of smooth functions of single causes; ``"mlp"``, trained by gradient; or a spec
-        such as ``MLP(hidden=(64,))`` or ``BGe()``.
+        such as ``MLP(hidden=(64,))`` or ``BGe()``. A table of categories has model ``"discrete"``, a distribution for
+        every combination of the causes' labels; asked for by name it takes each different number for a category.
     noise
         ``"unit"``, ``"equal"`` or ``"unequal"`` noise variances; only with a model given by name. With ``"auto"`` the
         evidence decides; otherwise unequal, which does not depend on the units of the columns; preset ``paper`` has
@@ -73,6 +80,10 @@ def fit(
     knowledge
         What is known of the graph, by column name: a :class:`Knowledge`, or the path of a .toml or .csv file with it.
         Every graph obeys; what contradicts itself is refused before the fit.
+    interventions
+        Which cells an experiment set: the name of a column that says for each row what was set (nothing, one variable
+        or several), or a mask of the table's shape. Such a cell tells nothing of its own causes. What was set in every
+        row has no causes.
     engine
         ``"auto"`` takes the best one for the size of the problem: ``"exact"`` (up to about 20 columns), ``"orders"``
         (up to thousands), ``"variational"``; ``"straight-through"`` is the paper's, for mlp. Other methods, to compare
@@ -83,6 +94,9 @@ def fit(
         functions, unit noise, one graph a step, edge prior 0.1; or another method as it was run for the paper).
     standardise
         Bring every column to mean 0 and variance 1 first, whatever the noise; unequal noise does so anyway.
+    imputations
+        How many times missing cells are filled in; every filling is fitted, and the posterior is the mean over them.
+        Of a complete table nothing is filled in.
     time_limit
         Seconds after which the fit ends with what it has; the status says so.
     seed
@@ -95,44 +109,54 @@ def fit(
     Posterior
         An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
     """
-    table = as_dataset(data)
+    table = as_dataset(data, interventions=interventions, missing="keep")
     _check(model, engine, noise, preset, time_limit)
+    check_imputations(imputations)
     known = as_knowledge(knowledge)
     if _is_baseline(engine):
-        _check_baseline(model, engine, noise, prior, known)  # type: ignore[arg-type]
+        _check_baseline(model, engine, noise, prior, known, table)  # type: ignore[arg-type]
     else:
         _check_engine(model, engine, preset)
+    given = table
+    table, model, told_of_categories = settle_discrete(
+        table, model, engine=engine, noise=noise, logarithm=logarithm, preset=preset, standardise=standardise
+    )
     dag_prior = _prior(prior, table, preset)
     rules = known.for_columns(table.names, edge_probability=dag_prior.edge_probability) if known else None
+    rules = rules_of_design(table, rules)
     marked = None if logarithm is None else _marked(logarithm, table)
     started = time.perf_counter()
     deadline = None if time_limit is None else time.monotonic() + time_limit
     request = Request(table, dag_prior, rules, marked, standardise, seed, progress, deadline, time_limit)
+    asked, route = Asked(model, noise, engine), _route(model, engine, preset)
     # Thousands of small factorisations: threads of BLAS that wait for each other took three times as long, and changed
     # last digits with the number of cores.
     with threadpool_limits(1, user_api="blas"):
-        if _is_baseline(engine):
-            outcome, told = fit_baseline(request, model, engine, preset)  # type: ignore[arg-type]
-        elif preset == "paper" or _is_gradient_trained(model, engine):
-            outcome, told = fit_by_gradient(request, model, noise, engine, preset)
+        if table.missing is None:
+            outcome, told = route(request, *asked)
         else:
-            outcome, told = fit_scored(request, model, noise, engine)
+            by_evidence = model == "auto" and preset != "paper"
+            outcome, told = fit_imputed(request, route, asked, count=imputations, by_evidence=by_evidence)
+    notes = [*table.notes, *told.pop("notes", ())]
+    told["choice"]["sentences"][:0] = told_of_categories
     if known:
         told["choice"]["sentences"].append(known.sentence())
+    told["choice"]["sentences"] += in_words(table.interventions, table.names)
     provenance = {
         **told,
         "prior": None if _is_baseline(engine) else to_json(dag_prior),
         "knowledge": known.to_dict() if known else None,
+        "interventions": told_design(table),
         "preset": preset,
         "standardise": standardise,
         "time_limit": time_limit,
         "seed": seed,
         "data": {
             "source": table.source,
-            "fingerprint": table.fingerprint,
+            "fingerprint": given.fingerprint,
             "rows": table.n,
             "columns": table.d,
-            "notes": list(table.notes),
+            "notes": notes,
         },
         "versions": versions(),
         "seconds": time.perf_counter() - started,
@@ -147,6 +171,15 @@ def fit(
         trace=outcome.trace,
         provenance=provenance,
     )
+
+
+def _route(model: Any, engine: Any, preset: Preset) -> Route:
+    """The way from a request to an outcome, the same for all fillings of a table."""
+    if _is_baseline(engine):
+        return lambda request, model, noise, engine: fit_baseline(request, model, engine, preset)
+    if preset == "paper" or _is_gradient_trained(model, engine):
+        return lambda request, model, noise, engine: fit_by_gradient(request, model, noise, engine, preset)
+    return fit_scored
 
 
 def versions() -> dict[str, str]:
@@ -185,15 +218,18 @@ def _check_engine(model: Any, engine: Any, preset: Preset) -> None:
 
 
 def _check_baseline(
-    model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any, knowledge: Knowledge
+    model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any, knowledge: Knowledge, table: Dataset
 ) -> None:
     """Other methods have noise and prior of their own, and a spec says all of their model."""
     name = engine if isinstance(engine, str) else engine.name
-    if knowledge:
-        raise ConfigError(
-            f"engine {name} cannot obey knowledge: leave it out, or use engine exact, orders, variational or "
-            "straight-through"
-        )
+    for given, fault in (
+        (bool(knowledge), "cannot obey knowledge"),
+        (table.interventions is not None, "knows nothing of interventions"),
+    ):
+        if given:
+            raise ConfigError(
+                f"engine {name} {fault}: leave them out, or use engine exact, orders, variational or straight-through"
+            )
     if noise is not None or prior is not None:
         told = "noise" if noise is not None else "prior"
         raise ConfigError(f"this method has a {told} of its own; leave it out, or give a spec such as Dibs.fixed(...)")

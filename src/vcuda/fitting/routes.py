@@ -99,6 +99,8 @@ def _score(
         spec, name, reasons = candidate.spec, {"name": candidate.model, "noise": candidate.noise}, choice.told()
     elif isinstance(model, str):
         spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
+        if model == "discrete":
+            del name["noise"]
         scored = request.prepared(spec)
     else:
         spec, name, reasons = model, {"name": type(model).__name__}, {"sentences": []}

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcuda.graphs import ancestors, topological_order
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.models.scores import BGeScore, LocalScore, drop_losses
+from vcuda.models.scores import BGeScore, LocalScore
 
 # Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
 LEAST_GAIN = 1e-6
@@ -146,7 +146,7 @@ class _Path:
         score, prior, _ = self._of
         chosen = np.flatnonzero(self.graph[:, node])
         gained = np.array(score.gains(node, chosen.tolist()))
-        gained[chosen] = drop_losses(score, node, chosen)
+        gained[chosen] = score.losses(node, chosen)
         return np.maximum(gained + prior.log_odds[:, node], FORBIDDEN)
 
     def _moves(self) -> np.ndarray:

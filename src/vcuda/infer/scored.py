@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +17,19 @@ from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import Noise
+from vcuda.models.discrete import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Outcome, Status
-from vcuda.posterior.predictive import Predictive, predictive_for
+from vcuda.posterior.predictive import Predictive
+from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 
-# Nonlinear models whose weights can be integrated out, by the names that people give.
-SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis}
+# Models other than linear whose weights or tables can be integrated out, by the names that people give.
+SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis, "discrete": BDeu}
 SAMPLED_GRAPHS = 1000
 
 
@@ -45,14 +49,16 @@ class ScoredTable(NamedTuple):
     ) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
-        return cls(table, spec.prepare(table.values), units)
+        return cls(table, prepare(spec, table.values, table.interventions), units)
 
     @property
     def log_jacobian(self) -> float:
-        """What the log density of the table gains by going from its own units to the user's."""
-        logarithm = self.units.logarithm
-        logs = self.data.values[:, logarithm] * self.units.scale[logarithm] + self.units.centre[logarithm]
-        return -self.data.n * float(np.log(self.units.scale).sum()) - float(logs.sum())
+        """What the log density of the free cells gains by going from the table's own units to the user's."""
+        data, units = self.data, self.units
+        logs = data.values[:, units.logarithm] * units.scale[units.logarithm] + units.centre[units.logarithm]
+        if data.interventions is not None:
+            logs = logs[~data.interventions[:, units.logarithm]]
+        return -float(data.free_counts @ np.log(units.scale)) - float(logs.sum())
 
     def predictive(self, noise_variance: float | None) -> Predictive | None:
         """How new rows in the user's units are predicted."""
@@ -64,7 +70,7 @@ def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tupl
     logged = data.with_logarithms(logarithm)
     if not standardise:
         return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
-    table = Dataset(logged.names, logged.standardised(), logged.source, logged.notes)
+    table = replace(logged, values=logged.standardised())
     return table, Scaling(logged.mean, logged.scale, logarithm)
 
 

@@ -16,6 +16,7 @@ from vcuda.models.scores import (
     check_max_parents,
     check_positive,
     checked_candidates,
+    losses_by_sets,
     schur_tables,
     set_sizes,
 )
@@ -203,6 +204,9 @@ class AdditiveBasisScore:
         gained[np.append(chosen, target)] = -np.inf
         return gained
 
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        return losses_by_sets(self, target, parents)
+
 
 @dataclass(frozen=True)
 class AdditiveBasis:
@@ -240,10 +244,10 @@ class AdditiveBasis:
         if not 1 <= self.features <= self.points:
             raise ConfigError(f"features must lie between 1 and points ({self.points}), got {self.features}")
 
-    def prepare(self, values: np.ndarray) -> AdditiveBasisScore:
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> AdditiveBasisScore:
         """Standardise a table (n, d), expand each column in its basis, and reduce both to products."""
-        centred, scale = centred_columns(values)
-        columns = centred / scale
+        centred, units = centred_columns(values, scale)
+        columns = centred / units
         expanded = [self.expand(column) for column in columns.T]
         design = np.concatenate([features for _, features in expanded], axis=1)
         return AdditiveBasisScore(
@@ -254,7 +258,7 @@ class AdditiveBasis:
             bases=ColumnBasis(*(np.stack(parts) for parts in zip(*(basis for basis, _ in expanded), strict=True))),
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
-            log_jacobian=-len(columns) * float(np.log(scale).sum()),
+            log_jacobian=-len(columns) * float(np.log(units).sum()),
             max_parents=self.max_parents,
         )
 

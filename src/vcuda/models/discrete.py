@@ -10,7 +10,14 @@ import numpy as np
 from scipy.special import gammaln
 
 from vcuda.errors import DataError
-from vcuda.models.scores import check_max_parents, check_positive, checked_candidates, gains_by_sets, table_by_sets
+from vcuda.models.scores import (
+    check_max_parents,
+    check_positive,
+    checked_candidates,
+    gains_by_sets,
+    losses_by_sets,
+    table_by_sets,
+)
 
 CACHE_BYTES = 128e6
 
@@ -82,6 +89,9 @@ class BDeuScore:
     def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
         return gains_by_sets(self, target, parents)
 
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        return losses_by_sets(self, target, parents)
+
 
 @dataclass(frozen=True)
 class BDeu:
@@ -106,7 +116,7 @@ class BDeu:
         check_positive(equivalent_sample_size=self.equivalent_sample_size, max_levels=self.max_levels)
         check_max_parents(self.max_parents)
 
-    def prepare(self, values: np.ndarray) -> BDeuScore:
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> BDeuScore:
         """Number the categories of a table (n, d), whose values may be any numbers that stand for them."""
         table = np.asarray(values)
         if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 1:

@@ -17,6 +17,7 @@ from vcuda.models.scores import (
     check_positive,
     checked_candidates,
     gains_by_sets,
+    losses_by_sets,
     table_by_sets,
 )
 
@@ -131,6 +132,9 @@ class GaussianProcessScore:
     def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
         return gains_by_sets(self, target, parents)
 
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        return losses_by_sets(self, target, parents)
+
     def _evaluate(self, parents: tuple[int, ...]) -> np.ndarray:
         if not parents:
             squares = np.einsum("nd,nd->d", self.columns, self.columns)
@@ -229,17 +233,17 @@ class GaussianProcess:
                 f"full_parents must be at least 1 and margin at least 0, got {self.full_parents} and {self.margin}"
             )
 
-    def prepare(self, values: np.ndarray) -> GaussianProcessScore:
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> GaussianProcessScore:
         """Standardise a table (n, d) and find the features of each column's kernel."""
-        centred, scale = centred_columns(values)
-        columns = centred / scale
+        centred, units = centred_columns(values, scale)
+        columns = centred / units
         return GaussianProcessScore(
             columns=columns,
             features=tuple(_kernel_features(column, self.length_scale) for column in columns.T),
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
             length_scale=self.length_scale,
-            log_jacobian=-len(columns) * float(np.log(scale).sum()),
+            log_jacobian=-len(columns) * float(np.log(units).sum()),
             full_parents=self.full_parents,
             max_parents=self.max_parents,
             margin=self.margin,

@@ -52,15 +52,23 @@ class LocalScore(Protocol):
         """Return what adding each column to the parents gains (d,); -inf for the target and the parents."""
         ...
 
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        """Return what leaving out each of the parents (k,) loses (k,)."""
+        ...
+
 
 class ScoreSpec(Protocol):
-    """A spec of a score: a frozen dataclass that can be prepared for a table."""
+    """A spec of a score: a frozen dataclass that can be prepared for a table.
 
-    def prepare(self, values: np.ndarray) -> LocalScore: ...
+    ``scale`` (d,) are the units in which the columns are scored, if not those that the table itself gives.
+    """
+
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> LocalScore: ...
 
 
-def centred_columns(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns less their means (n, d) and their standard deviations (d,); refuse what has none."""
+def centred_columns(values: np.ndarray, scale: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns less their means (n, d) and their units (d,): those given, or their standard deviations,
+    which must not be zero then."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 1:
         raise DataError(f"expected a table of at least 2 rows and 1 column, got an array of shape {table.shape}")
@@ -68,6 +76,8 @@ def centred_columns(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         column = int(np.argmin(np.isfinite(table).all(axis=0)))
         raise DataError(f"column {column} holds missing or infinite values; fill or drop them before the fit")
     centred = table - table.mean(axis=0)
+    if scale is not None:
+        return centred, scale
     scale = np.sqrt(np.mean(centred**2, axis=0))
     # A constant column leaves rounding errors of its magnitude, not exact zeros.
     constant = scale <= 1e-12 * np.maximum(np.abs(table).max(axis=0), np.finfo(np.float64).tiny)
@@ -123,6 +133,13 @@ def gains_by_sets(score: LocalScore, target: int, parents: Sequence[int]) -> np.
     for other in set(range(score.nodes)) - {target, *chosen}:
         gained[other] = score.score(target, [*chosen, other]) - before
     return gained
+
+
+def losses_by_sets(score: LocalScore, target: int, parents: np.ndarray) -> np.ndarray:
+    """Return the losses (k,) of a score that knows no update, one set for each parent."""
+    chosen = parents.tolist()
+    together = score.score(target, chosen)
+    return np.array([together - score.score(target, chosen[:t] + chosen[t + 1 :]) for t in range(len(chosen))])
 
 
 def schur_tables(gram: np.ndarray, *, block: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -226,23 +243,17 @@ class GramScore:
         gained[excluded] = -np.inf
         return gained
 
-
-def drop_losses(score: LocalScore, target: int, parents: np.ndarray) -> np.ndarray:
-    """Return what leaving out each of the parents (k,) loses in score."""
-    if not isinstance(score, GramScore):
-        chosen = parents.tolist()
-        together = score.score(target, chosen)
-        return np.array([together - score.score(target, chosen[:t] + chosen[t + 1 :]) for t in range(parents.size)])
-    inverse = np.linalg.inv(score.gram[np.ix_(parents, parents)] + score.ridge * np.eye(parents.size))
-    weights = inverse @ score.gram[parents, target]
-    residual = score.gram[target, target] + score.target_ridge - weights @ score.gram[parents, target]
-    spread = np.diag(inverse)
-    log_det = -np.linalg.slogdet(inverse)[1] - parents.size * np.log(score.ridge) if parents.size else 0.0
-    size = np.asarray(parents.size)
-    whole = score.local(np.asarray(residual), np.asarray(log_det), size)
-    # Without a parent the quadratic form rises by w²/(M^-1), and the determinant loses that pivot.
-    without = score.local(residual + weights**2 / spread, log_det + np.log(spread) + np.log(score.ridge), size - 1)
-    return np.asarray(whole - without)
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        inverse = np.linalg.inv(self.gram[np.ix_(parents, parents)] + self.ridge * np.eye(parents.size))
+        weights = inverse @ self.gram[parents, target]
+        residual = self.gram[target, target] + self.target_ridge - weights @ self.gram[parents, target]
+        spread = np.diag(inverse)
+        log_det = -np.linalg.slogdet(inverse)[1] - parents.size * np.log(self.ridge) if parents.size else 0.0
+        size = np.asarray(parents.size)
+        whole = self.local(np.asarray(residual), np.asarray(log_det), size)
+        # Without a parent the quadratic form rises by w²/(M^-1), and the determinant loses that pivot.
+        without = self.local(residual + weights**2 / spread, log_det + np.log(spread) + np.log(self.ridge), size - 1)
+        return np.asarray(whole - without)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,6 +310,11 @@ class SharedNoise:
     @property
     def rows(self) -> int:
         return self.known.rows
+
+    @property
+    def cells(self) -> int:
+        """How many cells the noise is in."""
+        return self.known.rows * self.known.nodes
 
     @property
     def log_jacobian(self) -> float:
@@ -364,12 +380,12 @@ class EqualNoise:
             check_positive(variance=self.variance)
         check_max_parents(self.max_parents)
 
-    def prepare(self, values: np.ndarray) -> EqualNoiseScore | SharedNoise:
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> EqualNoiseScore | SharedNoise:
         """Reduce a table (n, d) to its Gram matrix; with unknown variance the result needs ``at(variance)``
         first."""
-        centred, scale = centred_columns(values)
+        centred, units = centred_columns(values, scale)
         rows, nodes = centred.shape
-        unit = 1.0 if self.variance is not None else float(scale.min())
+        unit = 1.0 if self.variance is not None else float(units.min())
         variance = self.variance if self.variance is not None else 1.0
         known = EqualNoiseScore(
             gram=centred.T @ centred / unit**2,
@@ -413,17 +429,17 @@ class BGe:
             raise ConfigError(f"excess must be above 1, so that the prior has a mean; got {self.excess}")
         check_max_parents(self.max_parents)
 
-    def prepare(self, values: np.ndarray) -> BGeScore:
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> BGeScore:
         """Standardise a table (n, d) and reduce it to its Gram matrix."""
-        centred, scale = centred_columns(values)
-        standardised = centred / scale
+        centred, units = centred_columns(values, scale)
+        standardised = centred / units
         ridge = self.mean_rows * (self.excess - 1) / (self.mean_rows + 1)
         return BGeScore(
             gram=standardised.T @ standardised,
             rows=centred.shape[0],
             ridge=ridge,
             target_ridge=ridge,
-            log_jacobian=-centred.shape[0] * float(np.log(scale).sum()),
+            log_jacobian=-centred.shape[0] * float(np.log(units).sum()),
             max_parents=self.max_parents,
             excess=self.excess,
             mean_rows=self.mean_rows,

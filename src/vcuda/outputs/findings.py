@@ -10,6 +10,7 @@ import pandas as pd
 
 from vcuda.errors import ConfigError
 from vcuda.posterior.posterior import Posterior, as_sentence
+from vcuda.summaries.discrete_effects import CategoryEffect, category_effect
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.structures import NamedGraph
 
@@ -18,6 +19,7 @@ MODEL_WORDS = {
     "additive": "additive: each variable is a sum of smooth functions of its direct causes, plus noise",
     "gp": "Gaussian process: each variable is a smooth function of all its direct causes together, plus noise",
     "mlp": "neural network: each variable is a trained function of its direct causes, plus noise",
+    "discrete": "discrete: probabilities of each variable's categories for every combination of its direct causes",
 }
 NOISE_WORDS = {
     "unit": "variance one for every variable",
@@ -37,6 +39,10 @@ VERDICTS = {
     "failed": "Do not use these numbers",
 }
 DIAGNOSTIC_WORDS = {
+    "imputations": "times that the missing cells were filled in; the probabilities are means over the fillings",
+    "imputation_sd_mean": "standard deviation of the probability of an edge between fillings, mean over all edges",
+    "imputation_sd_largest": "the same, of the edge that hangs most on the missing cells; 0 is best",
+    "missing_cells": "cells that were missing",
     "disagreement": "largest difference between two halves of the runs about the probability of one edge; 0 is best",
     "standard_error": "largest sampling error of the probability of an edge; 0 is best",
     "effective_draws": "the least known open edge is known as well as from so many independent graphs; more is better",
@@ -57,6 +63,8 @@ LIKELY, SURE = 0.5, 0.9
 # Effects of all pairs cost one function a variable and draw; curves cost simulations of single pairs.
 MOST_VARIABLES_FOR_ALL_EFFECTS, FUNCTIONS_DRAWN = 250, 20_000
 MOST_EFFECTS, CURVE_DRAWS = 40, 40
+# An effect on categories takes about a millisecond a draw when there are few variables above it.
+MOST_CATEGORY_EFFECTS, FEW_VARIABLES, CATEGORY_DRAWS = 12, 30, 200
 
 
 def asked(posterior: Posterior) -> list[tuple[str, str]]:
@@ -68,6 +76,8 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
         ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns"),
         ("Model", MODEL_WORDS.get(model["name"], model["name"])),
     ]
+    if posterior.categories is not None:
+        answers.append(("Categories", _categories(posterior)))
     if model.get("noise"):
         answers.append(("Noise", NOISE_WORDS.get(model["noise"], model["noise"])))
     if made.get("logarithm"):
@@ -84,6 +94,17 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
     if made.get("time_limit") is not None:
         answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
     return answers
+
+
+def _categories(posterior: Posterior, most: int = 12) -> str:
+    """The labels of the first columns, in the order in which they are coded."""
+    assert posterior.categories is not None
+    told = [
+        f"{name}: {', '.join(labels[:6])}{f' and {len(labels) - 6} more' if len(labels) > 6 else ''}"
+        for name, labels in zip(posterior.names[:most], posterior.categories, strict=False)
+    ]
+    more = len(posterior.names) - most
+    return "; ".join(told) + (f"; and {more:,} more columns" if more > 0 else "")
 
 
 def _knowledge(known: dict[str, Any]) -> list[str]:
@@ -171,12 +192,16 @@ def _brief(value: Any, most: int = 300) -> str:
 
 def strongest_effects(
     posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
-) -> tuple[pd.DataFrame | None, list[Effect], str]:
+) -> tuple[pd.DataFrame | None, list[Effect] | list[CategoryEffect], str]:
     """Total effects: a line for each of the surest pairs where effects are numbers, curves of few where they bend.
+
+    Of categories, which have no lines, a table for each of some pairs.
 
     The last is the sentence that says what they are, or why there are none.
     """
     nodes = len(posterior.names)
+    if posterior.categories is not None:
+        return _category_effects(posterior, consensus, most_curves=most_curves, seed=seed)
     reason = ""
     if nodes <= MOST_VARIABLES_FOR_ALL_EFFECTS:
         draws = int(np.clip(FUNCTIONS_DRAWN // nodes, 100, 1000))
@@ -188,11 +213,13 @@ def strongest_effects(
             likely = table[table.probability_zero < 1 - LIKELY].head(MOST_EFFECTS)
             return likely, [], _effects_sentence(len(likely), draws)
     pairs = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most_curves)
-    curves = []
+    curves: list[Effect] = []
     for row in pairs.itertuples():
         try:
             at = _usual_range(posterior, str(row.source), seed)
-            curves.append(effect(posterior, str(row.source), str(row.target), at=at, draws=CURVE_DRAWS, seed=seed))
+            found = effect(posterior, str(row.source), str(row.target), at=at, draws=CURVE_DRAWS, seed=seed)
+            assert isinstance(found, Effect)
+            curves.append(found)
         except ConfigError as error:
             return None, [], as_sentence([reason or str(error)])
     if not curves:
@@ -203,6 +230,30 @@ def strongest_effects(
         f"of the posterior, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
     )
     return None, curves, sentence
+
+
+def _category_effects(
+    posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
+) -> tuple[None, list[CategoryEffect], str]:
+    """Of few variables the effects of all edges of the consensus, up to a dozen; of many only those asked for."""
+    most = max(most_curves, MOST_CATEGORY_EFFECTS) if len(posterior.names) <= FEW_VARIABLES else most_curves
+    pairs = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most)
+    try:
+        found = [
+            category_effect(posterior, str(row.source), str(row.target), draws=CATEGORY_DRAWS, seed=seed)
+            for row in pairs.itertuples()
+        ]
+    except ConfigError as error:
+        return None, [], as_sentence([str(error)])
+    if not found:
+        told = "No edge is sure enough for its effect." if most else "Effects were not asked for."
+        return None, [], told
+    sentence = (
+        "How probable each category of the effect is when the cause is set to one of its own, along all paths, for the "
+        "surest edges; the interval holds 90 % of the posterior, the uncertainty of the graph included "
+        f"({CATEGORY_DRAWS} causal models drawn for each)."
+    )
+    return None, found, sentence
 
 
 def _usual_range(posterior: Posterior, cause: str, seed: int) -> list[float] | None:

@@ -27,6 +27,7 @@ from vcuda.outputs.labels import visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.discrete_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.relations import ancestor_probabilities
 from vcuda.summaries.structures import NamedGraph, consensus
@@ -201,7 +202,7 @@ def _first_edges(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
     return _rows(rows, right=(2, 3, 4))
 
 
-def _effects(table: pd.DataFrame | None, curves: Sequence[Effect]) -> str:
+def _effects(table: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect]) -> str:
     if table is not None and len(table):
         head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
         rows = (
@@ -209,7 +210,19 @@ def _effects(table: pd.DataFrame | None, curves: Sequence[Effect]) -> str:
             for cause, outcome, mean, low, high, zero in table.itertuples(index=False, name=None)
         )
         return _table(head, rows, right=(2, 3, 4))
-    return '<div class="curves">' + "".join(_curve(found) for found in curves) + "</div>" if curves else ""
+    drawn = [_categories(found) if isinstance(found, CategoryEffect) else _curve(found) for found in curves]
+    return '<div class="curves">' + "".join(drawn) + "</div>" if drawn else ""
+
+
+def _categories(found: CategoryEffect) -> str:
+    """P(outcome = label | do(cause = label)), a row for each label of the cause."""
+    table = found.table
+    cells = [f"{row.probability:.2f} ({row.low:.2f} to {row.high:.2f})" for row in table.itertuples()]
+    width = len(found.outcome_labels)
+    head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
+    rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
+    shown = _table(head, rows, right=range(1, width + 1))
+    return f"<figure>{shown}<figcaption>{_text(found.sentence)}</figcaption></figure>"
 
 
 def _curve(found: Effect) -> str:

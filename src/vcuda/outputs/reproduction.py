@@ -20,7 +20,7 @@ ENGINE_HOMES = {
     "variational": ("vcuda.infer.variational", "Variational"),
     "straight-through": ("vcuda.infer.straight_through", "StraightThrough"),
 }
-NAMED_MODELS = ("linear", "mlp", "gp", "additive")
+NAMED_MODELS = ("linear", "mlp", "gp", "additive", "discrete")
 
 
 def python_lines(posterior: Posterior) -> list[str]:
@@ -44,6 +44,11 @@ def python_lines(posterior: Posterior) -> list[str]:
         arguments.append(f"prior={made['prior']['edge_probability']!r}")
     if made.get("knowledge"):
         arguments.append(f"knowledge=vcuda.Knowledge.from_dict({_said(made['knowledge'])!r})")
+    if made.get("interventions"):
+        column = made["interventions"]["column"]
+        if column is None:
+            comments.append("# mask: the cells that experiments set, with the shape of the table")
+        arguments.append(f"interventions={'mask' if column is None else repr(column)}")
     if made["preset"] != "default":
         arguments.append(f"preset={made['preset']!r}")
     if made["standardise"]:
@@ -67,6 +72,8 @@ def shell_line(posterior: Posterior) -> str | None:
     made = posterior.provenance
     model, source = made["model"], made["data"]["source"]
     plain = model["name"] in (*NAMED_MODELS, "its own") and not made.get("knowledge") and is_readable(source)
+    design = made.get("interventions")
+    plain &= design is None or design["column"] is not None
     comments: list[str] = []
     engine = _engine(made, comments)
     if not plain or comments or engine != repr(made["engine"]["name"]):
@@ -79,6 +86,7 @@ def shell_line(posterior: Posterior) -> str | None:
         words += ["--log", name]
     words += ["--engine", made["engine"]["name"]]
     words += ["--edge-prior", repr(made["prior"]["edge_probability"])] if made.get("prior") else []
+    words += ["--interventions", design["column"]] if design else []
     words += ["--preset", made["preset"]] if made["preset"] != "default" else []
     words += ["--standardise"] if made["standardise"] else []
     words += ["--time-limit", repr(made["time_limit"])] if made.get("time_limit") is not None else []

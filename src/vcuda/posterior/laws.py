@@ -24,10 +24,20 @@ class Prediction(NamedTuple):
     ``mean`` is ``(n, d)``; for a column that was fitted on its logarithm it is the exponential of the logarithm's mean,
     and so what one graph predicts is the median. ``mse`` is the mean over graphs of the mean squared error of all
     cells; ``log_density`` is ``(n,)``: the logarithm of each row's posterior predictive density.
+    Of categories ``mean`` is the code of the most probable label, ``accuracy`` the share of cells in which it is right,
+    and there is no ``mse``.
     """
 
     mean: np.ndarray
     mse: float
+    log_density: np.ndarray
+    accuracy: float | None = None
+
+
+class Predicted(NamedTuple):
+    """One column given its parents, for every row: mean and log density, both ``(n,)``, in scaled units."""
+
+    mean: np.ndarray
     log_density: np.ndarray
 
 

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.models.integrated_noise import NoiseIntegrated
+from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.predictive import (
     AdditivePredictive,
@@ -24,6 +25,7 @@ from vcuda.posterior.predictive import (
     kernel_design,
     kernel_pivots,
 )
+from vcuda.posterior.predictives import InterventionalPredictive
 from vcuda.posterior.samples import GraphSamples
 
 # Features of a Gaussian process that a function is drawn with, at most: their cube is what a set of parents costs.
@@ -219,8 +221,26 @@ def _kernel_node(predictive: GaussianProcessPredictive, target: int, parents: np
     return FeatureNode.of(predictive.noise, tuple(regressions))
 
 
+class ShiftedNode(NamedTuple):
+    """A node in the units of its part, whose rows have the means ``inputs`` ``(k,)`` and ``output`` in common ones."""
+
+    node: NodePosterior
+    inputs: np.ndarray
+    output: float
+
+    def draw(self, rng: np.random.Generator, variance: float | None) -> Mechanism:
+        drawn = self.node.draw(rng, variance)
+        if drawn.slopes is not None:
+            intercept = drawn.intercept + self.output - float(drawn.slopes @ self.inputs)
+            return Mechanism.linear(drawn.slopes, intercept, drawn.noise)
+        return Mechanism(lambda rows: drawn.function(rows - self.inputs) + self.output, drawn.noise)
+
+
 def node_posterior(predictive: Predictive, target: int, parents: np.ndarray) -> NodePosterior:
     """What the fitted table says of a node's function of these parents, and of its noise."""
+    if isinstance(predictive, InterventionalPredictive):
+        part, shift = predictive.of(target)
+        return ShiftedNode(node_posterior(part, target, parents), shift[parents], float(shift[target]))
     if isinstance(predictive, LinearPredictive):
         return LinearNode.of(predictive, target, parents)
     if isinstance(predictive, AdditivePredictive):
@@ -233,12 +253,11 @@ def node_posterior(predictive: Predictive, target: int, parents: np.ndarray) -> 
 class _SharedNoise:
     """The noise variance that all nodes share, drawn given a graph from its posterior on a grid of its logarithm."""
 
-    def __init__(self, predictive: LinearPredictive) -> None:
+    def __init__(self, predictive: LinearPredictive, cells: int) -> None:
         assert predictive.variance is not None
         assert predictive.noise_prior is not None
-        nodes = len(predictive.gram)
         # The logarithm has a standard deviation of about sqrt(2 / cells) around a value that the engine found.
-        width = np.sqrt(2 / (predictive.rows * nodes))
+        width = np.sqrt(2 / cells)
         self.logarithms = np.log(predictive.variance) + width * np.linspace(-8.0, 8.0, 65)
         self.variances = np.exp(self.logarithms)
         shape, scale = predictive.noise_prior
@@ -262,6 +281,10 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
             "this model gives edge probabilities and graphs, but no functions, and so no effects; fit model linear, gp "
             "or additive for those"
         )
+    if isinstance(predictive, DiscretePredictive):
+        raise ConfigError(
+            "the columns hold categories, whose effects are probabilities of labels and no numbers; ask for single ones"
+        )
     known: dict[tuple[int, bytes], NodePosterior] = {}
 
     def posterior_of(node: int, parents: np.ndarray) -> NodePosterior:
@@ -272,16 +295,22 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
 
     shared = None
     fixed = None
-    if isinstance(predictive, LinearPredictive) and predictive.variance is not None:
-        fixed = predictive.variance
-        if predictive.noise_prior is not None and predictive.rows * graphs.nodes <= CELLS_THAT_TELL_THE_NOISE:
-            shared = _SharedNoise(predictive)
+    some, cells = predictive, 0
+    if isinstance(predictive, InterventionalPredictive):
+        some, cells = predictive.parts[0], predictive.cells
+    elif isinstance(predictive, LinearPredictive):
+        cells = predictive.rows * graphs.nodes
+    if isinstance(some, LinearPredictive) and some.variance is not None:
+        fixed = some.variance
+        if some.noise_prior is not None and cells <= CELLS_THAT_TELL_THE_NOISE:
+            shared = _SharedNoise(some, cells)
     for k in range(len(graphs)):
         sources, targets = graphs.edges(k)
         variance = fixed
         if shared is not None:
             nodes = [posterior_of(node, _parents(sources, targets, node)) for node in range(graphs.nodes)]
-            variance = shared.draw(rng, [node for node in nodes if isinstance(node, LinearNode)])
+            bare = [node.node if isinstance(node, ShiftedNode) else node for node in nodes]
+            variance = shared.draw(rng, [node for node in bare if isinstance(node, LinearNode)])
 
         def mechanism(node: int, parents: np.ndarray, variance: float | None = variance) -> Mechanism:
             return posterior_of(node, parents).draw(rng, variance)

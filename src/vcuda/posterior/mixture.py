@@ -15,7 +15,8 @@ from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
 from vcuda.posterior.laws import Prediction, check_shapes, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel, draw_models
-from vcuda.posterior.predictive import Predictive, restore_predictive
+from vcuda.posterior.predictive import Predictive
+from vcuda.posterior.predictives import restore_predictive
 from vcuda.posterior.sampled import predict_rows
 from vcuda.posterior.samples import GraphSamples
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.data.categories import Categories, codes_by_label, labelled_frame
 from vcuda.data.dataset import as_dataset
 from vcuda.errors import DataError
+from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.laws import Law, Prediction
 from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
     from vcuda.summaries.comparison import Comparison
+    from vcuda.summaries.discrete_effects import CategoryEffect
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.structures import NamedGraph
@@ -68,6 +71,12 @@ class Posterior:
         return probabilities
 
     @property
+    def categories(self) -> Categories | None:
+        """The labels of each column where the model is discrete, otherwise None."""
+        predictive = getattr(self.law, "predictive", None)
+        return predictive.labels if isinstance(predictive, DiscretePredictive) else None
+
+    @property
     def edge_probabilities(self) -> pd.DataFrame:
         """The posterior probability of every edge: rows are sources, columns are targets."""
         return pd.DataFrame(
@@ -103,24 +112,25 @@ class Posterior:
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
 
-        In the units of the data; for a column that was fitted on its logarithm, the median. ``graphs`` says how many
-        posterior graphs are averaged.
+        In the units of the data; for a column that was fitted on its logarithm, the median. Of categories the most
+        probable label. ``graphs`` says how many posterior graphs are averaged.
         """
-        return pd.DataFrame(self._predict(data, graphs, seed).mean, columns=list(self.names))
+        mean = self._predict(data, graphs, seed).mean
+        if self.categories is None:
+            return pd.DataFrame(mean, columns=list(self.names))
+        return labelled_frame(self.names, mean, self.categories)
 
     def held_out(self, data: Any, *, graphs: int = 100, seed: int = 0) -> dict[str, float]:
         """How well rows that were not fitted are predicted, in their own units.
 
         ``mse`` is the mean squared error of all cells, averaged over posterior graphs; ``log_likelihood`` is the mean
-        over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell.
+        over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell. Instead
+        of ``mse`` categories have ``accuracy``, the share of cells whose most probable label is the right one.
         """
         prediction = self._predict(data, graphs, seed)
         log_likelihood = float(np.mean(prediction.log_density))
-        return {
-            "mse": prediction.mse,
-            "log_likelihood": log_likelihood,
-            "nll": -log_likelihood / len(self.names),
-        }
+        error = {"mse": prediction.mse} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
+        return error | {"log_likelihood": log_likelihood, "nll": -log_likelihood / len(self.names)}
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
         table = as_dataset(data)
@@ -129,7 +139,8 @@ class Posterior:
             if missing:
                 raise DataError(f"the posterior knows a column {missing[0]!r} that the new table does not have")
             table = as_dataset(table.to_frame()[list(self.names)])
-        return self.law.predict(np.random.default_rng(seed), table.values, graphs, names=self.names)
+        values = table.values if self.categories is None else codes_by_label(table, self.categories)
+        return self.law.predict(np.random.default_rng(seed), values, graphs, names=self.names)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -187,11 +198,12 @@ class Posterior:
         at: Sequence[float] | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> Effect:
+    ) -> Effect | CategoryEffect:
         """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
 
         With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
-        ``at``, by default around where the cause usually lies.
+        ``at``, by default around where the cause usually lies. Of categories it has a ``table`` of P(outcome = label |
+        do(cause = label)) for all labels.
         """
         from vcuda.summaries.effects import effect
 
@@ -209,10 +221,10 @@ class Posterior:
 
         return compare(self, other)
 
-    def what_next(self, *, already: Sequence[str] = (), draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    def what_next(self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
         """The variables ranked by what an experiment that sets one of them is expected to teach about the graph.
 
-        ``already`` names those that were set in experiments of their own.
+        ``already`` names those that were set in experiments of their own, by default those that the fit was told of.
         """
         from vcuda.summaries.experiments import what_next
 

@@ -13,29 +13,17 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.special import gammaln, logsumexp
 
-from vcuda.data.dataset import Dataset
-from vcuda.errors import ConfigError
 from vcuda.models.additive import AdditiveBasisScore, ColumnBasis
-from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.integrated_noise import NoiseIntegrated
-from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
-from vcuda.posterior.laws import Scaling, check_shapes
+from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore
+from vcuda.posterior.laws import Predicted, Scaling, check_shapes
 
-# Rows that a Gaussian process keeps: its predictions cost their cube for large sets of parents.
-KERNEL_ROWS = 4000
 # Trace of the kernel of all kept rows that features may leave to independent noise. Log densities of 200 new rows,
 # outlying ones among them, were then at most .0011 away from those of the full kernel, for normal, correlated and
 # heavy-tailed columns; sets that need more than an eighth as many features as rows get the full kernel itself.
 KERNEL_BUDGET = 1e-4
 # New rows at a time: their kernel with the kept rows stays at 64 MB.
 BLOCK_ROWS = 2000
-
-
-class Predicted(NamedTuple):
-    """One column given its parents, for every row: mean and log density, both ``(n,)``, in scaled units."""
-
-    mean: np.ndarray
-    log_density: np.ndarray
 
 
 class Predictive(Protocol):
@@ -374,74 +362,3 @@ def _by_features(
     residual = float(values @ (values / noise) - whitened @ whitened)
     log_det = float(2 * np.log(np.diag(factor)).sum() + np.log(noise).sum())
     return _Component(np.concatenate(means), np.concatenate(spreads), residual, log_det)
-
-
-PREDICTIVES: dict[str, type[Predictive]] = {
-    LinearPredictive.kind: LinearPredictive,
-    AdditivePredictive.kind: AdditivePredictive,
-    GaussianProcessPredictive.kind: GaussianProcessPredictive,
-}
-
-
-def restore_predictive(config: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, nodes: int) -> Predictive | None:
-    """What a law of ``nodes`` columns had stored under ``predictive``; the first runs had linear ones only."""
-    if "predictive" not in config:
-        return None
-    stored = config["predictive"]
-    predictive = PREDICTIVES[stored.get("kind", LinearPredictive.kind)].restore(stored, arrays)
-    if predictive.scaling.centre.shape != (nodes,):
-        raise ConfigError(f"the predictions are for {predictive.scaling.centre.size} columns, the graphs for {nodes}")
-    return predictive
-
-
-def predictive_for(
-    score: LocalScore | SharedNoise,
-    data: Dataset,
-    *,
-    noise_variance: float | None = None,
-    scaling: Scaling | None = None,
-) -> Predictive | None:
-    """The predictions of a score that was prepared on ``data``; None for tables of categories.
-
-    Parameters
-    ----------
-    noise_variance
-        For a score with one shared unknown noise variance: the value to predict with, in the units of the score.
-    scaling
-        What had been done to the user's columns to make ``data`` of them; by default nothing.
-    """
-    noise_prior = None
-    if isinstance(score, SharedNoise):
-        if noise_variance is None:
-            raise ConfigError("noise_variance is needed to predict with a score whose shared noise is unknown")
-        noise_prior = (score.shape, score.scale)
-        score = score.at(noise_variance)
-
-    def told(centre: np.ndarray, scale: np.ndarray) -> Scaling:
-        inner = Scaling(centre, scale)
-        return inner if scaling is None else scaling.then(inner)
-
-    if isinstance(score, EqualNoiseScore):
-        # Its Gram matrix is in a unit common to all columns.
-        unit = data.scale[0] * np.sqrt(data.n / score.gram[0, 0])
-        in_units = told(data.mean, np.full(data.d, unit))
-        return LinearPredictive(
-            score.gram, in_units, data.n, score.ridge, variance=score.variance, noise_prior=noise_prior
-        )
-    standardised = told(data.mean, data.scale)
-    if isinstance(score, BGeScore):
-        return LinearPredictive(
-            score.gram, standardised, data.n, score.ridge, excess=score.excess, mean_rows=score.mean_rows
-        )
-    if isinstance(score, AdditiveBasisScore):
-        return AdditivePredictive(
-            score.gram, score.products, score.squares, score.bases, standardised, score.noise, score.amplitudes
-        )
-    if isinstance(score, GaussianProcessScore):
-        columns = score.columns
-        if len(columns) > KERNEL_ROWS:
-            columns = columns[np.sort(np.random.default_rng(0).choice(len(columns), KERNEL_ROWS, replace=False))]
-        noise = NoiseIntegrated(len(columns), score.noise.shape, score.noise.scale)
-        kept = columns.astype(np.float32)
-        return GaussianProcessPredictive(kept, standardised, noise, score.amplitudes, score.length_scale)
-    return None

@@ -10,9 +10,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.laws import Prediction, check_shapes
 from vcuda.posterior.mechanisms import CausalModel, draw_models
-from vcuda.posterior.predictive import Predictive, restore_predictive
+from vcuda.posterior.predictive import Predictive
+from vcuda.posterior.predictives import restore_predictive
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -64,7 +66,7 @@ class SampledGraphs:
 def predict_rows(
     predictive: Predictive | None, drawn: GraphSamples, values: np.ndarray, names: Sequence[str] | None
 ) -> Prediction:
-    """Rows ``(n, d)`` in the user's units, averaged over graphs of equal weight.
+    """Rows ``(n, d)`` in the user's units, or codes of categories, averaged over graphs of equal weight.
 
     Column by column, each set of parents once, however many graphs share it.
     """
@@ -73,26 +75,49 @@ def predict_rows(
             "this model gives edge probabilities and graphs, but no predictions; fit model linear, gp or additive "
             "for those"
         )
+    if isinstance(predictive, DiscretePredictive):
+        return _predict_labels(predictive, drawn, values.astype(np.int64))
     scaling = predictive.scaling
     scaled = scaling.apply(values, names)
     size, nodes = len(drawn), drawn.nodes
+    mean, squared, log_density = np.zeros(values.shape), 0.0, np.zeros((size, len(values)))
+    for target, parents, members in _parent_sets(drawn):
+        told = predictive.column(target, parents, scaled)
+        share = len(members) / size
+        mean[:, target] += share * told.mean
+        undone = scaling.of(target).undo(told.mean[:, None])[:, 0]
+        squared += share * float(np.mean((values[:, target] - undone) ** 2))
+        log_density[members] += told.log_density
+    total = logsumexp(log_density, axis=0) - np.log(size) + scaling.log_jacobian(values)
+    return Prediction(scaling.undo(mean), squared / nodes, total)
+
+
+def _predict_labels(predictive: DiscretePredictive, drawn: GraphSamples, codes: np.ndarray) -> Prediction:
+    """The most probable label of every cell, its probability averaged over graphs; codes are those of the law."""
+    size, rows = len(drawn), np.arange(len(codes))
+    shares = [np.zeros((len(codes), levels)) for levels in predictive.levels.tolist()]
+    log_density = np.zeros((size, len(codes)))
+    for target, parents, members in _parent_sets(drawn):
+        told = predictive.probabilities(target, parents, codes)
+        shares[target] += len(members) / size * told
+        log_density[members] += np.log(told[rows, codes[:, target]])
+    likely = np.stack([share.argmax(axis=1) for share in shares], axis=1)
+    total = logsumexp(log_density, axis=0) - np.log(size)
+    return Prediction(likely.astype(np.float64), np.nan, total, accuracy=float(np.mean(likely == codes)))
+
+
+def _parent_sets(drawn: GraphSamples) -> Iterator[tuple[int, np.ndarray, list[int]]]:
+    """Node by node each set of parents that it has in some graph, and the graphs in which it has them."""
+    size = len(drawn)
     graph = np.repeat(np.arange(size), drawn.edge_counts())
     order = np.lexsort((drawn.sources, graph, drawn.targets))
     sources, graph = drawn.sources[order].astype(np.int64), graph[order]
-    spans = np.searchsorted(drawn.targets[order], np.arange(nodes + 1))
-    mean, squared, log_density = np.zeros(values.shape), 0.0, np.zeros((size, len(values)))
-    for target in range(nodes):
+    spans = np.searchsorted(drawn.targets[order], np.arange(drawn.nodes + 1))
+    for target in range(drawn.nodes):
         span = slice(spans[target], spans[target + 1])
         sets = np.split(sources[span], np.searchsorted(graph[span], np.arange(1, size)))
         shared: dict[bytes, list[int]] = {}
         for k, parents in enumerate(sets):
             shared.setdefault(parents.tobytes(), []).append(k)
-        own = scaling.of(target)
         for members in shared.values():
-            told = predictive.column(target, sets[members[0]], scaled)
-            share = len(members) / size
-            mean[:, target] += share * told.mean
-            squared += share * float(np.mean((values[:, target] - own.undo(told.mean[:, None])[:, 0]) ** 2))
-            log_density[members] += told.log_density
-    total = logsumexp(log_density, axis=0) - np.log(size) + scaling.log_jacobian(values)
-    return Prediction(scaling.undo(mean), squared / nodes, total)
+            yield target, sets[members[0]], members

@@ -17,15 +17,12 @@ from typing import IO, Any
 import numpy as np
 
 from vcuda.errors import ConfigError, RunError
+from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
 from vcuda.posterior.laws import Law
-from vcuda.posterior.mixture import OrderMixture
-from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.sampled import SampledGraphs
-from vcuda.posterior.trained import TrainedMixture
 
 FORMAT = 1
-LAWS: dict[str, type[Law]] = {law.kind: law for law in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)}
+LAWS: dict[str, type[Law]] = {**MEMBER_LAWS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 

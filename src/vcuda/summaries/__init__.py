@@ -1,6 +1,7 @@
 """5. SUMMARIES: the questions that people ask of a posterior, one function each; `Posterior` has them as methods."""
 
 from vcuda.summaries.comparison import Comparison, compare
+from vcuda.summaries.discrete_effects import CategoryEffect
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.experiments import what_next
 from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, blanket, paths
@@ -8,6 +9,7 @@ from vcuda.summaries.structures import NamedGraph, best_graph, consensus, edge_t
 
 __all__ = [
     "Blanket",
+    "CategoryEffect",
     "Comparison",
     "Effect",
     "NamedGraph",

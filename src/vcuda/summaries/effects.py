@@ -18,6 +18,7 @@ from vcuda.graphs import ancestor_sets
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.discrete_effects import CategoryEffect, category_effect
 from vcuda.summaries.variables import check_draws, two_positions
 
 LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
@@ -93,8 +94,8 @@ def effect(
     at: Sequence[float] | None = None,
     draws: int | None = None,
     seed: int = 0,
-) -> Effect:
-    """The posterior of the total causal effect of one variable on another.
+) -> Effect | CategoryEffect:
+    """The posterior of the total causal effect of one variable on another; of categories by their labels.
 
     Parameters
     ----------
@@ -104,6 +105,10 @@ def effect(
     draws
         How many causal models; by default 1,000 where functions are linear and 200 where they are simulated.
     """
+    if posterior.categories is not None:
+        if at is not None:
+            raise ConfigError("the columns hold categories: the effect is told for all labels of the cause, without at")
+        return category_effect(posterior, cause, outcome, draws=draws, seed=seed)
     first, last = two_positions(posterior.names, cause, outcome)
     if draws is not None:
         check_draws(draws)

@@ -18,7 +18,9 @@ from vcuda.summaries.variables import check_draws, position
 _Patterns = dict[tuple[int, ...], dict[tuple[int, ...], float]]
 
 
-def what_next(posterior: Posterior, *, already: Sequence[str] = (), draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def what_next(
+    posterior: Posterior, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0
+) -> pd.DataFrame:
     """Rank the variables by what an experiment that sets one of them is expected to teach about the graph.
 
     Setting v shows which neighbours of v are its effects and which its causes; what observation of the same variables
@@ -35,7 +37,8 @@ def what_next(posterior: Posterior, *, already: Sequence[str] = (), draws: int =
     Parameters
     ----------
     already
-        Variables that were set in experiments of their own, one at a time, and are in the table.
+        Variables that were set in experiments of their own, one at a time, and are in the table; by default those
+        that the fit was told of.
     draws
         Graphs that the expectations are taken over.
 
@@ -44,6 +47,9 @@ def what_next(posterior: Posterior, *, already: Sequence[str] = (), draws: int =
     Costs are the caller's business: divide ``information`` by what an experiment costs, and sort again.
     """
     check_draws(draws)
+    if already is None:
+        design = posterior.provenance.get("interventions") or {"rows": {}}
+        already = [name for name, count in design["rows"].items() if count["alone"]]
     done = [position(posterior.names, name) for name in already]
     samples = posterior.sample(draws, seed=seed)
     nodes = samples.nodes

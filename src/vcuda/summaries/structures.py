@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
+from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictive import AdditivePredictive, LinearPredictive
+from vcuda.posterior.predictives import InterventionalPredictive
 from vcuda.posterior.samples import GraphSamples
 from vcuda.summaries.variables import check_draws
 
@@ -122,10 +125,10 @@ def _reaches(children: list[set[int]], start: int, goal: int) -> bool:
 def best_graph(posterior: Posterior, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
     """The best of the graphs drawn from the posterior (the mode, as far as the draws have met it).
 
-    With linear and additive scores it is the one of the highest posterior probability: that of the table given the
-    graph, times the prior of its edges, times the number of orders that it allows (counted up to 12 variables, beyond
-    that by the hook-length formula, which is exact for trees). With other models it is the graph that was drawn most
-    often, and among equals the one whose edges are most probable.
+    With linear, additive and discrete scores it is the one of the highest posterior probability: that of the table
+    given the graph, times the prior of its edges, times the number of orders that it allows (counted up to 12
+    variables, beyond that by the hook-length formula, which is exact for trees). With other models it is the graph that
+    was drawn most often, and among equals the one whose edges are most probable.
     """
     check_draws(draws)
     samples = posterior.sample(draws, seed=seed)
@@ -157,12 +160,20 @@ def _distinct(samples: GraphSamples) -> tuple[list[int], np.ndarray]:
 def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int]) -> np.ndarray | None:
     """Of some samples, up to a constant; None when the score takes too long or there is none."""
     predictive = getattr(posterior.law, "predictive", None)
-    if not isinstance(predictive, LinearPredictive | AdditivePredictive):
+    parts: tuple[Any, ...] = (predictive,)
+    part_of = np.zeros(samples.nodes, dtype=np.int64)
+    if isinstance(predictive, InterventionalPredictive):
+        parts, part_of = predictive.parts, predictive.part_of
+    scores = [
+        part.local_score()
+        for part in parts
+        if isinstance(part, LinearPredictive | AdditivePredictive | DiscretePredictive)
+    ]
+    if len(scores) < len(parts):
         return None
     prior = posterior.provenance.get("prior", {}).get("edge_probability")
     if prior is None or posterior.provenance.get("knowledge"):
         return None
-    score = predictive.local_score()
     log_odds = np.log(prior) - np.log1p(-prior)
     known: dict[tuple[int, bytes], float] = {}
     totals = []
@@ -173,7 +184,7 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
             parents = np.flatnonzero(graph[:, node])
             key = (node, parents.tobytes())
             if key not in known:
-                known[key] = score.score(node, parents.tolist())
+                known[key] = scores[part_of[node]].score(node, parents.tolist())
             total += known[key]
         totals.append(total)
     return np.array(totals)

@@ -12,6 +12,7 @@ from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
 from vcuda.infer.variational import Variational
 from vcuda.models.additive import AdditiveBasisScore
+from vcuda.models.interventions import kind_of
 from vcuda.models.scores import LocalScore, SharedNoise
 
 # Exact has no sampling error, so it may take longer than sampling would, but not longer than people like to wait.
@@ -33,7 +34,7 @@ def choose_engine(score: LocalScore | SharedNoise, *, seconds: float | None = No
     patience = PATIENCE_SECONDS if seconds is None else min(PATIENCE_SECONDS, 0.5 * seconds)
     if gigabytes_needed(score) <= exact.memory_gb and seconds_needed(score) <= patience:
         return EngineChoice(exact, f"Engine exact: {score.nodes} columns are few enough to count every graph.")
-    if isinstance(score, AdditiveBasisScore) and score.nodes > ADDITIVE_ORDERS_COLUMNS:
+    if isinstance(kind_of(score), AdditiveBasisScore) and score.nodes > ADDITIVE_ORDERS_COLUMNS:
         return EngineChoice(
             Variational(),
             f"Engine variational: {score.nodes:,} columns with nonlinear functions are too many to sample.",

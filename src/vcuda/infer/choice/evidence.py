@@ -17,6 +17,7 @@ from vcuda.infer.orders.top_down import top_down_order
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import Noise
 from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
 from vcuda.posterior.laws import Scaling
 
@@ -67,8 +68,11 @@ class Evidence:
 
     def log_jacobian(self, data: Dataset, units: Scaling) -> float:
         """What the density of the table gains by going from its own units to the user's."""
-        each = -data.n * np.log(units.scale)
-        each[units.logarithm] -= np.log(data.values[:, units.logarithm]).sum(axis=0)
+        each = -data.free_counts * np.log(units.scale)
+        logs = np.log(data.values[:, units.logarithm])
+        if data.interventions is not None:
+            logs = np.where(data.interventions[:, units.logarithm], 0.0, logs)
+        each[units.logarithm] -= logs.sum(axis=0)
         return float(each[self.columns].mean() * data.d)
 
     def measure(
@@ -77,7 +81,7 @@ class Evidence:
         """The evidence in the units of the table, and the score if it was prepared for all columns."""
         if self.method == "one order":
             return self._by_one_order(candidate, table) * table.d / self.columns.size, None
-        score = candidate.spec.prepare(table.values)
+        score = prepare(candidate.spec, table.values, table.interventions)
         if self.method == "best graph":
             return self._by_best_graph(candidate, score, table), score
         deadline = self.deadline if may_stop else None
@@ -114,13 +118,13 @@ class Evidence:
         rank = np.argsort(self._order(table))
         if candidate.model != "linear":
             return sum(self._nonlinear(candidate, table, int(node), rank) for node in self.columns)
-        score = candidate.spec.prepare(table.values)
+        score = prepare(candidate.spec, table.values, table.interventions)
         if isinstance(score, SharedNoise):
             parents = {int(node): self._parents(score.at(1.0), int(node), rank) for node in self.columns}
             known: LocalScore = score.at(_best_variance(score, parents)[0])
             total = self.columns.size * score.log_jacobian / score.nodes
         else:
-            known, total = score, -table.n * float(np.log(table.scale[self.columns]).sum())
+            known, total = score, -float(table.free_counts[self.columns] @ np.log(table.scale[self.columns]))
         for node in self.columns.tolist():
             chosen = self._parents(known, node, rank)
             total += known.score(node, chosen.tolist()) + float(self.prior.log_odds[chosen, node].sum())
@@ -128,24 +132,28 @@ class Evidence:
 
     def _nonlinear(self, candidate: Candidate, table: Dataset, node: int, rank: np.ndarray) -> float:
         """The score of one column with the causes that additive functions choose from the most promising ones."""
+        free = table.values[table.free_rows(node)]
+        if not len(free):
+            return 0.0
         before = np.flatnonzero(rank < rank[node])
-        target, others = table.values[:, node], table.values[:, before]
+        target, others = free[:, node], free[:, before]
         centred = others - others.mean(axis=0)
         promise = np.zeros(before.size)
         for feature in (centred, centred**2):
             spread = np.maximum(feature.std(axis=0) * target.std(), np.finfo(float).tiny)
-            promise = np.maximum(promise, np.abs((target - target.mean()) @ feature) / (table.n * spread))
+            promise = np.maximum(promise, np.abs((target - target.mean()) @ feature) / (len(free) * spread))
         promise[self.prior.required[before, node]] = np.inf
         pool = before[np.argsort(-promise, kind="stable")[:POOLED]]
         columns = np.append(pool, node)
-        screen = AdditiveBasis().prepare(table.values[:, columns])
+        screen = AdditiveBasis().prepare(free[:, columns], scale=table.scale[columns])
         prior = EdgePrior(*(part[np.ix_(columns, columns)] for part in self.prior))
         usable = np.arange(columns.size) < pool.size
         chosen = _best_parents(screen, prior, pool.size, usable)
-        small = candidate.spec.prepare(table.values[:, np.append(pool[chosen], node)])
+        few = np.append(pool[chosen], node)
+        small = candidate.spec.prepare(free[:, few], scale=table.scale[few])
         assert not isinstance(small, SharedNoise)
         local = small.score(chosen.size, list(range(chosen.size)))
-        return local + float(prior.log_odds[chosen, -1].sum()) - table.n * float(np.log(table.scale[node]))
+        return local + float(prior.log_odds[chosen, -1].sum()) - len(free) * float(np.log(table.scale[node]))
 
     def _parents(self, score: LocalScore, node: int, rank: np.ndarray) -> np.ndarray:
         return _best_parents(score, self.prior, node, rank < rank[node])
@@ -203,5 +211,5 @@ def _best_variance(shared: SharedNoise, graph: np.ndarray | dict[int, np.ndarray
 
     # Some node has no parents, so the noise is about the smallest variance, which is the unit.
     found = minimize_scalar(lambda u: -height(u), bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-4})
-    width = (0.5 * shared.rows * len(graph)) ** -0.5
+    width = (0.5 * shared.cells * len(graph) / shared.nodes) ** -0.5
     return float(np.exp(found.x)), -float(found.fun) + float(np.log(width * np.sqrt(2 * np.pi)))

@@ -7,7 +7,8 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.infer.climbing import climb
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.models.scores import BGe
+from vcuda.models.interventions import prepare
+from vcuda.models.scores import BGe, SharedNoise
 
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
@@ -30,13 +31,16 @@ def choose_logarithms(
         return chosen, gains
     logs = np.log(np.where(positive, data.values, 1.0))
     # A density gains the mean of -log x a row by going from x to its logarithm.
-    jacobian = np.where(positive, -logs.sum(axis=0), 0.0)
+    free = logs if data.interventions is None else np.where(data.interventions, 0.0, logs)
+    jacobian = np.where(positive, -free.sum(axis=0), 0.0)
 
     def local(node: int, parents: np.ndarray, mask: np.ndarray) -> float:
         columns = np.append(parents, node)
-        values = np.where(mask[columns], logs[:, columns], data.values[:, columns])
+        values = np.where(mask[columns], logs[:, columns], data.values[:, columns])[data.free_rows(node)]
+        if not len(values):
+            return 0.0
         score = BGe().prepare(values)
-        own = -data.n * float(np.log(np.std(values[:, -1]))) + (jacobian[node] if mask[node] else 0.0)
+        own = -len(values) * float(np.log(np.std(values[:, -1]))) + (jacobian[node] if mask[node] else 0.0)
         return score.score(len(parents), list(range(len(parents)))) + own
 
     def flip_gain(node: int, graph: np.ndarray, mask: np.ndarray) -> float:
@@ -55,6 +59,7 @@ def choose_logarithms(
             chosen[node] = gains[node] > LOGARITHM_MARGIN
         if np.array_equal(before, chosen) or not given_graph:
             break
-        score = BGe().prepare(np.where(chosen, logs, data.values))
+        score = prepare(BGe(), np.where(chosen, logs, data.values), data.interventions)
+        assert not isinstance(score, SharedNoise)
         graph = climb(score, prior, rng, max_parents=MOST_PARENTS)[1]
     return chosen, gains

@@ -26,6 +26,7 @@ from vcuda.infer.exact import TimeLimitError
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.scored import ScoredTable, rescaled
 from vcuda.models.base import Noise
+from vcuda.models.interventions import prepare
 from vcuda.models.scores import LocalScore, SharedNoise
 from vcuda.posterior.laws import Scaling
 
@@ -144,7 +145,7 @@ def choose_model(
                 continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
     best = max(measured, key=lambda one: one.log_evidence)
-    score = best.score or best.candidate.spec.prepare(best.table.values)
+    score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
     sentences = _sentences(data, best, measured, gains, method, late)
     compared = {one.words: one.log_evidence for one in measured}
     return Choice(best.candidate, ScoredTable(best.table, score, best.units), compared, method, tuple(sentences))

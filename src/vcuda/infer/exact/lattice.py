@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.gaussian_process import GaussianProcessScore
+from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import GramScore, LocalScore
 
 # Sets of predecessors that are less probable than this do not count: 2**24 of them would weigh 2e-11.
@@ -106,13 +108,7 @@ def sum_over_subsets(values: np.ndarray) -> None:
 def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallback, *, keep: bool) -> Lattice:
     nodes = score.nodes
     detail = "scoring all parent sets"
-    tables = None
-    if isinstance(score, AdditiveBasisScore):
-        tables = score.all_tables(threads=THREADS, told=lambda share: progress(Progress(share * nodes, nodes, detail)))
-    elif isinstance(score, GaussianProcessScore):
-        allowed = [np.flatnonzero(prior.log_odds[:, node] > -np.inf) for node in range(nodes)]
-        for share in score.remember([np.setdiff1d(some, [node]) for node, some in enumerate(allowed)]):
-            progress(Progress(0.5 * share * nodes, nodes, detail))
+    tables = _tables_at_once(score, prior, lambda share: progress(Progress(share * nodes, nodes, detail)))
     sums = np.empty((nodes, 1 << (nodes - 1)))
     # Weights take the place of the scores that they are made of.
     weights = tables if tables is not None else np.empty_like(sums) if keep else None
@@ -135,7 +131,7 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
         try:
             # NumPy's loops let two threads run; scores that go set by set in Python, or remember sets, gain
             # nothing.
-            parallel = isinstance(score, GramScore) or tables is not None
+            parallel = isinstance(kind_of(score), GramScore) or tables is not None
             found = (pool.map if parallel else map)(weigh, range(nodes))
             tasks = []
             for node, largest in enumerate(found):
@@ -154,6 +150,33 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
             f"({score.max_parents}); require fewer edges or raise that number"
         )
     return Lattice(score, weights, sums, first, shift)
+
+
+def _tables_at_once(score: LocalScore, prior: EdgePrior, told: Callable[[float], None]) -> np.ndarray | None:
+    """Do what is cheaper for all nodes together: the tables (d, 2**(d-1)) of an additive score, or None after a
+    Gaussian process has scored the sets that it will be asked about."""
+    parts = score.parts if isinstance(score, InterventionalScore) else (score,)
+    part_of = score.part_of if isinstance(score, InterventionalScore) else np.zeros(score.nodes, dtype=np.int64)
+    tables = None
+    for number, part in enumerate(parts):
+        members = np.flatnonzero(part_of == number)
+
+        def share_done(share: float, number: int = number) -> None:
+            told((number + share) / len(parts))
+
+        if isinstance(part, AdditiveBasisScore):
+            found = part.all_tables(threads=THREADS, told=share_done)
+            tables = found if tables is None else tables
+            tables[members] = found[members]
+        elif isinstance(part, GaussianProcessScore):
+            allowed = [np.flatnonzero(prior.log_odds[:, node] > -np.inf) for node in members]
+            for share in part.remember(
+                [np.setdiff1d(some, [node]) for node, some in zip(members, allowed, strict=True)]
+            ):
+                share_done(0.5 * share)
+    if tables is not None and isinstance(score, InterventionalScore):
+        tables[score.free_rows == 0] = 0.0
+    return tables
 
 
 def without(sets: np.ndarray, node: int) -> np.ndarray:

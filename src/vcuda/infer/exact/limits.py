@@ -10,6 +10,7 @@ from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.gaussian_process import DENSE_ROWS, GaussianProcessScore
+from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import GramScore, LocalScore, SharedNoise
 
 
@@ -34,6 +35,8 @@ def seconds_needed(score: LocalScore | SharedNoise) -> float:
     """
     nodes = score.nodes
     lattice = 1.6e-8 * nodes**2 * 2.0**nodes
+    if isinstance(score, InterventionalScore):
+        return lattice + sum(seconds_needed(part) - lattice for part in score.parts)
     if isinstance(score, SharedNoise):
         return 5.5 * lattice
     if isinstance(score, GramScore):
@@ -78,7 +81,7 @@ def gigabytes_needed(score: LocalScore | SharedNoise, *, nodes: int | None = Non
     """Return the memory for a score, or for one of its kind with another number of nodes; ``keep`` as above."""
     lattices = NOISE_POINTS if isinstance(score, SharedNoise) else 1
     # Tables that are made all at once must be held all at once.
-    together = keep or isinstance(score, AdditiveBasisScore)
+    together = keep or isinstance(kind_of(score), AdditiveBasisScore)
     return memory_needed(score.nodes if nodes is None else nodes, lattices=lattices, keep=together) / 1e9
 
 

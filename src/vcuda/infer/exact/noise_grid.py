@@ -50,7 +50,7 @@ def noise_grid(
     starts near the best u and grows on both sides until its ends do not count. The first two evaluations are
     points of a grid around the guess, which is nearly always good enough to keep them.
     """
-    half_cells = 0.5 * score.rows * score.nodes
+    half_cells = 0.5 * score.cells
     step = NOISE_STEP * half_cells**-0.5
 
     def evaluate(log_variance: float) -> tuple[Lattice, float]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, drop_losses
+from vcuda.models.interventions import kind_of
+from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 
 # A parent this many nats better than without it, and than the turned arrow, may be fixed where a hub needs
 # its bit.
@@ -73,7 +74,7 @@ def choose_parents(
     usable = pool & np.isfinite(odds)
     for _ in range(2 * limit):
         if parents.size:
-            losses = drop_losses(score, target, parents) + odds[parents]
+            losses = score.losses(target, parents) + odds[parents]
             weakest = int(np.argmin(losses))
             if losses[weakest] < 0:
                 parents = np.delete(parents, weakest)
@@ -120,7 +121,7 @@ def first_candidates(
         parents, near = np.zeros((2, 0), dtype=np.int64)
         if go_on(target):
             parents, near = choose_parents(score, prior, target, pool, tolerance=tolerance)
-        losses = drop_losses(score, target, parents)
+        losses = score.losses(target, parents)
         if place is None:
             hidden = np.flatnonzero(alone[parents] <= -tolerance)
             surplus = hidden[np.argsort(-losses[hidden], kind="stable")][HIDDEN:]
@@ -339,7 +340,7 @@ def _compelled(score: LocalScore, graph: Sequence[np.ndarray]) -> np.ndarray:
     dense = np.zeros((len(graph), len(graph)), dtype=bool)
     for node, parents in enumerate(graph):
         dense[parents, node] = True
-    if isinstance(score, EqualNoiseScore):
+    if isinstance(kind_of(score), EqualNoiseScore):
         return dense
     pattern = cpdag(dense)
     return pattern & ~pattern.T
@@ -360,7 +361,7 @@ def _judge(
     parents = graph[node]
     gains = score.gains(node, parents.tolist()) + prior.log_odds[:, node]
     losses = np.zeros(score.nodes)
-    losses[parents] = drop_losses(score, node, parents) + prior.log_odds[parents, node]
+    losses[parents] = score.losses(node, parents) + prior.log_odds[parents, node]
     worth = gains[candidates]
     needed = worth > NULL_NATS
     certain = np.zeros(candidates.size, dtype=bool)
@@ -369,11 +370,11 @@ def _judge(
             turned = score.gains(int(other), graph[other].tolist())[node] if node not in graph[other] else -np.inf
             worth[position] = CERTAIN_NATS + losses[other]
             needed[position] = True
-            sure = isinstance(score, GramScore) and all(edges[other, node] for edges in compelled)
+            sure = isinstance(kind_of(score), GramScore) and all(edges[other, node] for edges in compelled)
             certain[position] = sure and min(losses[other], losses[other] - turned) > CERTAIN_NATS
         elif node in graph[other]:
             others_parents = graph[other]
-            loss = drop_losses(score, int(other), others_parents)[np.flatnonzero(others_parents == node)[0]]
+            loss = score.losses(int(other), others_parents)[np.flatnonzero(others_parents == node)[0]]
             turned = gains[other] - loss
             # A turn that costs much by itself may come with others for free, so it goes before what explains
             # nothing.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from vcuda.infer.orders.candidates import Candidates
 from vcuda.infer.orders.matched import MatchedFilter
 from vcuda.models.additive import AdditiveBasis, AdditiveBasisScore
 from vcuda.models.gaussian_process import GaussianProcessScore
+from vcuda.models.interventions import InterventionalScore, score_of
+from vcuda.models.scores import losses_by_sets
 
 # How many of the columns that additive functions propose are tried with the real score.
 TRIED = 3
@@ -73,6 +76,9 @@ class GrowingScore:
             if np.isfinite(hopes[other]):
                 gained[other] = self.exact.score(target, [*parents, int(other)]) - before
         return gained
+
+    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
+        return losses_by_sets(self, target, parents)
 
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         chosen = np.asarray(candidates, dtype=np.int64)
@@ -154,8 +160,22 @@ class GrowingScore:
         return self.exact.score(target, chosen) + float(self.prior.log_odds[chosen, target].sum())
 
 
+def growing(score: Any, prior: EdgePrior) -> Any:
+    """Make a Gaussian process score, or all parts of one, grow."""
+    if isinstance(score, InterventionalScore):
+        return score.with_parts([GrowingScore.over(part, prior) for part in score.parts])
+    return GrowingScore.over(score, prior)
+
+
+def screen_of(score: Any) -> Any:
+    """Return the additive screen of a growing score, or of all its parts."""
+    if isinstance(score, InterventionalScore):
+        return score.with_parts([part.screen for part in score.parts])
+    return score.screen
+
+
 def search_hubs(
-    score: GrowingScore,
+    score: Any,
     candidates: Candidates,
     graph: Sequence[np.ndarray],
     *,
@@ -172,14 +192,18 @@ def search_hubs(
     for node, parents in enumerate(graph):
         dense[parents, node] = True
     descends = ancestors(dense)
-    matched = MatchedFilter.of(score.exact.columns)
     free = list(candidates.free)
     improved = 0
-    for target in range(nodes):
+    parts = score.part_of if isinstance(score, InterventionalScore) else np.zeros(nodes, dtype=np.int64)
+    matched, of_part = None, -1
+    for target in np.argsort(parts, kind="stable").tolist():
         if not go_on(target):
             break
-        allowed = np.isfinite(score.prior.log_odds[:, target]) & ~descends[target]
-        found = score.search_hub(matched, target, graph[target], np.flatnonzero(allowed))
+        part = score_of(score, target)
+        if matched is None or parts[target] != of_part:
+            matched, of_part = MatchedFilter.of(part.exact.columns), int(parts[target])
+        allowed = np.isfinite(part.prior.log_odds[:, target]) & ~descends[target]
+        found = part.search_hub(matched, target, graph[target], np.flatnonzero(allowed))
         if found:
             improved += 1
             others = free[target][~np.isin(free[target], found)]
@@ -188,7 +212,7 @@ def search_hubs(
 
 
 def grow_tables(
-    score: GrowingScore,
+    score: Any,
     candidates: Sequence[np.ndarray],
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
@@ -200,6 +224,6 @@ def grow_tables(
         better = False
         for graph, rank in zip(graphs, ranks, strict=True):
             pool = chosen[rank[chosen] < rank[target]]
-            better |= score.grow(target, graph[target], pool)
+            better |= score_of(score, target).grow(target, graph[target], pool)
         improved += better
     return improved

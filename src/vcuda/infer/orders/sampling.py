@@ -24,6 +24,7 @@ from vcuda.infer.orders.search import Orders, Search
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.models.discrete import BDeuScore
+from vcuda.models.interventions import kind_of
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
@@ -148,7 +149,7 @@ def _sample_until_precise(search: Search, record: Record) -> None:
 
 
 def _inverse_temperatures(spec: Orders, score: LocalScore | SharedNoise) -> np.ndarray:
-    equivalent = isinstance(score, BGeScore | BDeuScore)
+    equivalent = isinstance(kind_of(score), BGeScore | BDeuScore)
     levels = spec.levels or (6 if equivalent else 4)
     hottest = spec.hottest or (0.2 if equivalent else 0.5)
     return np.geomspace(1.0, hottest, levels) if levels > 1 else np.ones(1)
@@ -199,7 +200,7 @@ def _summarise(
         "candidates_mean": float(np.mean([free.size for free in tables.candidates])),
         "fixed_parents": fixed,
         # Under equal noise a direction is worth hundreds of nats; elsewhere a fixed one can be wrong.
-        "doubtful_parents": 0 if isinstance(search.score, EqualNoiseScore) else fixed - required,
+        "doubtful_parents": 0 if isinstance(kind_of(search.score), EqualNoiseScore) else fixed - required,
         "missing_edges": search.missing(),
         "second_opinion_above": search.above_sampled(),
         "log_score_fell": float(np.max(np.maximum.accumulate(totals) - totals)) if totals.size else 0.0,
@@ -230,7 +231,7 @@ def _summarise(
 def _log_noise_volume(shared: SharedNoise, variance: float) -> float:
     """Return the log prior mass under the posterior of a shared noise variance, a Gaussian in its
     logarithm."""
-    width = (0.5 * shared.rows * shared.nodes) ** -0.5
+    width = (0.5 * shared.cells) ** -0.5
     return shared.log_prior(variance) + float(np.log(variance * width * np.sqrt(2 * np.pi)))
 
 

@@ -20,12 +20,13 @@ from vcuda.infer.orders.candidates import (
     settle,
     widen,
 )
-from vcuda.infer.orders.growing import GrowingScore, grow_tables, search_hubs
+from vcuda.infer.orders.growing import grow_tables, growing, screen_of, search_hubs
 from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
 from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opinion
 from vcuda.infer.orders.tables import ParentTables, build_tables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.gaussian_process import GaussianProcessScore
+from vcuda.models.interventions import kind_of, of_most_rows
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
 
 STUCK_BELOW = 100.0
@@ -125,11 +126,12 @@ class Search:
         if isinstance(score, SharedNoise):
             self.variance = likely_noise(np.diag(score.known.gram) / score.rows, score.rows)
         self.score: LocalScore = score.at(self.variance) if isinstance(score, SharedNoise) else score
-        linear = isinstance(self.score, GramScore)
+        linear = isinstance(kind_of(score), GramScore)
         self.full = spec.full if spec.full is not None else (18 if linear else 14)
-        if isinstance(score, GaussianProcessScore) and score.nodes > self.full:
-            self.score = GrowingScore.over(score, prior)
-        self.cap = spec.max_candidates or (18 if isinstance(self.score, GramScore) else 12)
+        self.grows = isinstance(kind_of(score), GaussianProcessScore) and score.nodes > self.full
+        if self.grows:
+            self.score = growing(self.score, prior)
+        self.cap = spec.max_candidates or (18 if linear else 12)
         self.order = None if start_order is None else np.asarray(start_order, dtype=np.int64)
         self.record = Record()
         self.rounds = 0
@@ -152,15 +154,15 @@ class Search:
                 self.converged = True
                 return
         else:
-            if self.order is None and isinstance(self.score, EqualNoiseScore):
-                self.order = top_down_order(self.score, self.prior)
+            if self.order is None and isinstance(kind_of(self.score), EqualNoiseScore):
+                self.order = top_down_order(of_most_rows(self.score), self.prior)
             if self.order is not None and self.prior.required.any():
                 required = [np.flatnonzero(column) for column in self.prior.required.T]
                 self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
                 self._settle_noise([_parents_before(self.score, self.prior, self.order)])
             self.candidates = first_candidates(
-                self.score.screen if isinstance(self.score, GrowingScore) else self.score,
+                screen_of(self.score) if self.grows else self.score,
                 self.prior,
                 order=self.order,
                 tolerance=spec.tolerance,
@@ -194,7 +196,7 @@ class Search:
                 if new:
                     self.candidates = widened
                     self._seen |= widened.pairs()
-            if isinstance(self.score, GrowingScore):
+            if self.grows:
                 new += grow_tables(self.score, self.candidates.free, graphs, ranks)
                 if new == 0 and not hubs_searched:
                     hubs_searched = True
@@ -259,7 +261,7 @@ class Search:
 
     def _build(self) -> None:
         # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
-        same = isinstance(self.score, GramScore) and self.score is self._built_with
+        same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
         self.tables = build_tables(
             self.score,
             self.prior,
@@ -302,7 +304,7 @@ class Search:
         if self.shared is None or not graphs:
             return True
         shared = self.shared
-        width = (0.5 * shared.rows * shared.nodes) ** -0.5
+        width = (0.5 * shared.cells) ** -0.5
 
         def height(log_variance: float) -> float:
             score = shared.at(float(np.exp(log_variance)))

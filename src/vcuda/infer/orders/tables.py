@@ -19,6 +19,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
 from vcuda.infer.orders.sweeps import ORDER_COST, Classes, Network, pad_up
+from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import GramScore, LocalScore, schur_tables, set_sizes
 
 # Tables of several nodes are computed together up to this many entries: enough for long rows, little memory.
@@ -270,7 +271,7 @@ def build_tables(
         for (width, _), members in groups.items()
         for start in range(0, len(members), max(1, BATCH_ENTRIES >> width))
     ]
-    if isinstance(score, GramScore):
+    if isinstance(kind_of(score), GramScore):
         # NumPy releases the lock in its loops; two threads are nearly twice as fast for large tables.
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(fill, tasks))
@@ -314,6 +315,9 @@ def _score_tables(
 ) -> np.ndarray:
     """Return the scores (t, 2**c) of all subsets of the candidates, together with the fixed parents."""
     width, certain = free[members[0]].size, fixed[members[0]].size
+    if isinstance(score, InterventionalScore):
+        found = np.concatenate([_score_tables(score.of(node), [node], free, fixed) for node in members])
+        return np.where(score.free_rows[members, None] > 0, found, np.where(np.isfinite(found), 0.0, found))
     if not isinstance(score, GramScore):
         bits = ((1 << certain) - 1) << width
         both = [np.concatenate([free[node], fixed[node]]) for node in members]

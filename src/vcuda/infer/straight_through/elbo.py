@@ -43,11 +43,20 @@ NOTHING_KNOWN = Known()
 
 
 class Rows(NamedTuple):
-    """Rows padded with zeros to a length that few programs are compiled for; ``weight`` is 0 on the padding."""
+    """Rows padded with zeros to a length that few programs are compiled for; ``weight`` is 0 on the padding.
+
+    ``free`` (n, d) is 0 where a cell was set by an experiment, and None where there was none.
+    """
 
     values: jax.Array
     weight: jax.Array
     total: jax.Array
+    free: jax.Array | None = None
+
+    def take(self, which: jax.Array, total: jax.Array) -> Rows:
+        """Some of the rows, which stand for ``total`` that are not padding."""
+        free = None if self.free is None else self.free[which]
+        return Rows(self.values[which], self.weight[which], total, free)
 
 
 def elbo_terms(
@@ -69,21 +78,29 @@ def elbo_terms(
 
     def likelihood(key: jax.Array) -> jax.Array:
         graph = spec.sample(key, trained.dags, allowed, known.lift)
-        return jnp.sum(rows.weight[:, None] * log_density(model, trained.model, rows.values, graph))
+        cells = rows.weight[:, None] * log_density(model, trained.model, rows.values, graph)
+        return jnp.sum(cells if rows.free is None else cells * rows.free)
 
     kl: Kl = spec.kl(trained.dags, prior, allowed, known.log_odds)
     scale = total_rows / rows.total
     return Terms(scale * jnp.mean(jax.vmap(likelihood)(keys)), kl.edges, kl.order)
 
 
-def split_rows(values: np.ndarray, *, held_out_share: float, batch_size: int | None) -> tuple[Rows, Rows]:
+def split_rows(
+    values: np.ndarray, *, held_out_share: float, batch_size: int | None, interventions: np.ndarray | None = None
+) -> tuple[Rows, Rows]:
     """Training and validation rows, after the authors' shuffle (always the same, whatever the seed of the fit)."""
     order = np.random.RandomState(0).permutation(len(values))
     held_out = max(1, round(len(values) * held_out_share))
-    return pad_rows(values[order[held_out:]], batch_size or 1), pad_rows(values[order[:held_out]], 1)
+    parts = ((order[held_out:], batch_size or 1), (order[:held_out], 1))
+    train, validation = (
+        pad_rows(values[rows], multiple, None if interventions is None else interventions[rows])
+        for rows, multiple in parts
+    )
+    return train, validation
 
 
-def pad_rows(values: np.ndarray, multiple: int) -> Rows:
+def pad_rows(values: np.ndarray, multiple: int, interventions: np.ndarray | None = None) -> Rows:
     """To one of a few lengths (at most an eighth more), so that tables of similar length share one program."""
     count = len(values)
     grain = max(2 ** max(int(np.log2(count)) - 3, 0), 1)
@@ -92,7 +109,12 @@ def pad_rows(values: np.ndarray, multiple: int) -> Rows:
     padded = np.zeros((length, values.shape[1]), dtype=np.float32)
     padded[:count] = values
     weight = (np.arange(length) < count).astype(np.float32)
-    return Rows(jnp.asarray(padded), jnp.asarray(weight), jnp.asarray(count, dtype=jnp.float32))
+    rows = Rows(jnp.asarray(padded), jnp.asarray(weight), jnp.asarray(count, dtype=jnp.float32))
+    if interventions is None:
+        return rows
+    free = np.zeros_like(padded)
+    free[:count] = ~interventions
+    return rows._replace(free=jnp.asarray(free))
 
 
 def shuffled_rows(rng: np.random.Generator, rows: Rows, restarts: int) -> np.ndarray:

@@ -222,7 +222,7 @@ class Program:
             rows = train
         else:
             taken = jax.lax.dynamic_slice(order, (start,), (batch,))
-            rows = Rows(train.values[taken], train.weight[taken], batch_rows)
+            rows = train.take(taken, batch_rows)
 
         def loss(trained: Trained) -> tuple[jax.Array, Terms]:
             keys = jax.random.split(jax.random.fold_in(state.key, number), self.engine.graph_samples)
@@ -301,7 +301,10 @@ def run_straight_through(
     started = time.perf_counter()
     scaling = Scaling.choose(data, _scaling_rule(engine, model))
     train, validation = split_rows(
-        scaling.apply(data.values), held_out_share=engine.validation_share, batch_size=engine.batch_size
+        scaling.apply(data.values),
+        held_out_share=engine.validation_share,
+        batch_size=engine.batch_size,
+        interventions=data.interventions,
     )
     edges = edge_prior(data.d, prior.edge_probability, log_odds=log_odds, allowed=allowed, required=required)
     # What is required costs nothing and is not learned.

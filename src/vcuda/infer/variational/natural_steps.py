@@ -196,7 +196,7 @@ def _step(
         # An EM step: the expected squares of the noise, against its inverse-gamma prior.
         squares = jnp.mean(jnp.sum(toggled.squares, axis=1).reshape(restarts, count), axis=1)
         shape_, scale = problem.noise_prior
-        best = (scale + 0.5 * squares) / (shape_ + 1 + 0.5 * problem.regressions.evidence.rows * nodes)
+        best = (scale + 0.5 * squares) / (shape_ + 1 + 0.5 * problem.regressions.cells)
         variance = variance * (best / variance) ** schedule.noise[number]
     most = jnp.max(left_out.reshape(restarts, -1), axis=1).astype(state.left_out.dtype)
     return State(

@@ -13,6 +13,7 @@ Time O(d (km)² m) for a target with k parents.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ import numpy as np
 
 from vcuda.errors import ConfigError
 from vcuda.models.additive import AdditiveBasisScore
+from vcuda.models.interventions import InterventionalNoise, InterventionalScore
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 
 # Numbers in the largest temporary array; above this, targets are worked off in turns.
@@ -32,6 +34,7 @@ class Evidence(NamedTuple):
 
     ``constants[k] - l / 2 - powers[k] log(offset + q)`` where each node's noise is integrated out; with one noise
     variance for all nodes (``powers`` is None) ``constants[k] - l / 2 - q / (2 variance) - n log(variance) / 2``.
+    Constants, powers and rows have a leading axis of parts, which :meth:`of` takes away.
     """
 
     constants: Any
@@ -46,13 +49,25 @@ class Evidence(NamedTuple):
             fit = self.powers[size] * jnp.log(self.offset + residual)
         return self.constants[size] - 0.5 * log_det - fit
 
+    def of(self, part: jax.Array) -> Evidence:
+        """The evidence in one of the parts."""
+        powers = None if self.powers is None else _one_of(self.powers, part)
+        rows = None if self.rows is None else _one_of(self.rows, part)
+        return Evidence(_one_of(self.constants, part), powers, self.offset, rows)
+
+
+def _one_of(parts: jax.Array, part: jax.Array) -> jax.Array:
+    # Most tables have one part only, and then nothing need be copied for every target.
+    return parts[0] if parts.shape[0] == 1 else parts[part]
+
 
 class Regressions(NamedTuple):
     """All that toggles need of a table, for d columns of m features each, under a amplitudes of the functions.
 
-    ``gram`` (a, d m, d m) holds products of features, ``own`` (a, m, m, d) its diagonal blocks, ``products``
-    (a, d m, d) those of features with targets, ``squares`` (d,) those of targets, with their ridge. ``ridge`` is that
-    of the weights; with a shared noise variance it is the variance divided by ``weight_variance`` (else None).
+    The rows that a target is judged by are one of p parts, ``part_of`` (d,). ``gram`` (a, p, d m, d m) holds products
+    of features, ``own`` (a, p, m, m, d) its diagonal blocks, ``products`` (a, p, d m, d) those of features with
+    targets, ``squares`` (p, d) those of targets, with their ridge. ``ridge`` is that of the weights; with a shared
+    noise variance it is the variance divided by ``weight_variance`` (else None), and the noise is in so many ``cells``.
     Evidences are averaged over the amplitudes.
     """
 
@@ -63,14 +78,16 @@ class Regressions(NamedTuple):
     ridge: Any
     weight_variance: Any
     evidence: Evidence
+    part_of: Any
+    cells: Any
 
     @property
     def nodes(self) -> int:
-        return int(self.squares.shape[0])
+        return int(self.squares.shape[-1])
 
     @property
     def block(self) -> int:
-        return int(self.gram.shape[-1] // self.squares.shape[0])
+        return int(self.gram.shape[-1] // self.nodes)
 
 
 class Toggled(NamedTuple):
@@ -83,10 +100,41 @@ class Toggled(NamedTuple):
 
 
 def _linear(
-    gram: np.ndarray, squares: np.ndarray, ridge: float, weight_variance: float | None, evidence: Evidence
+    gram: np.ndarray, squares: np.ndarray, ridge: float, weight_variance: float | None, evidence: Evidence, cells: int
 ) -> Regressions:
-    own = np.diag(gram)[None, None, None]
-    return Regressions(gram[None], own, gram[None], squares, ridge, weight_variance, evidence)
+    alone, part_of = gram[None, None], np.zeros(len(gram), dtype=np.int32)
+    own = np.diag(gram)[None, None, None, None]
+    return Regressions(alone, own, alone, squares[None], ridge, weight_variance, evidence, part_of, float(cells))
+
+
+def _joined(score: InterventionalScore, parts: list[Regressions], cells: int) -> Regressions:
+    """Parts as one problem. Targets that were never free get a part of no rows, in which nothing has a score."""
+    first, part_of = parts[0], score.part_of.astype(np.int32)
+    if not score.free_rows.all():
+        part_of = np.where(score.free_rows > 0, part_of, len(parts)).astype(np.int32)
+        empty = jax.tree.map(np.zeros_like, first)
+        parts = [*parts, empty._replace(squares=empty.squares + (first.evidence.powers is not None))]
+
+    def along(axis: int, pick: Callable[[Regressions], Any]) -> Any:
+        return None if pick(first) is None else np.concatenate([pick(part) for part in parts], axis=axis)
+
+    evidence = Evidence(
+        along(0, lambda part: part.evidence.constants),
+        along(0, lambda part: part.evidence.powers),
+        first.evidence.offset,
+        along(0, lambda part: part.evidence.rows),
+    )
+    return Regressions(
+        along(1, lambda part: part.gram),
+        along(1, lambda part: part.own),
+        along(1, lambda part: part.products),
+        along(0, lambda part: part.squares),
+        first.ridge,
+        first.weight_variance,
+        evidence,
+        part_of,
+        float(cells),
+    )
 
 
 def regressions(score: LocalScore | SharedNoise) -> Regressions:
@@ -95,21 +143,28 @@ def regressions(score: LocalScore | SharedNoise) -> Regressions:
     Linear scores keep double precision, since columns of very different variance lose digits; additive ones need no
     more than single precision, as all of their columns are standardised.
     """
+    if isinstance(score, InterventionalNoise):
+        scores = score.scores
+        parts = [SharedNoise(part, score.weight_variance, score.shape, score.scale) for part in scores.parts]
+        return _joined(scores, [regressions(part) for part in parts], score.cells)
+    if isinstance(score, InterventionalScore):
+        return _joined(score, [regressions(part) for part in score.parts], int(score.free_rows.sum()))
     known = score.known if isinstance(score, SharedNoise) else score
     sizes = np.arange(score.nodes + 1)
     if isinstance(known, EqualNoiseScore):
         # Under unit variance, so that the variance can be put in later.
         constant = -0.5 * known.rows * np.log(2 * np.pi) - 0.5 * np.log1p(known.rows)
-        evidence = Evidence(np.full(sizes.size, constant), None, None, float(known.rows))
+        evidence = Evidence(np.full((1, sizes.size), constant), None, None, np.array([float(known.rows)]))
         weight_variance = score.weight_variance if isinstance(score, SharedNoise) else None
-        return _linear(known.gram, np.diag(known.gram), known.ridge, weight_variance, evidence)
+        cells = known.rows * known.nodes
+        return _linear(known.gram, np.diag(known.gram), known.ridge, weight_variance, evidence, cells)
     if isinstance(known, BGeScore):
         nothing, one = np.zeros(sizes.size), np.ones(sizes.size)
         constants = known.local(one, nothing, sizes)
         powers = constants - known.local(np.e * one, nothing, sizes)
         squares = np.diag(known.gram) + known.target_ridge
-        evidence = Evidence(constants, powers, 0.0, float(known.rows))
-        return _linear(known.gram, squares, known.ridge, None, evidence)
+        evidence = Evidence(constants[None], powers[None], 0.0, None)
+        return _linear(known.gram, squares, known.ridge, None, evidence, known.rows * known.nodes)
     if isinstance(known, AdditiveBasisScore):
         single = np.float32
         amplitudes = np.asarray(known.amplitudes)[:, None, None]
@@ -117,18 +172,23 @@ def regressions(score: LocalScore | SharedNoise) -> Regressions:
         power = noise.shape + 0.5 * noise.rows
         constant = noise.log_evidence(np.asarray(0.0), np.log1p(noise.rows)) + power * np.log(2 * noise.scale)
         evidence = Evidence(
-            np.full(sizes.size, constant, single), np.full(sizes.size, power, single), single(2 * noise.scale), None
+            np.full((1, sizes.size), constant, single),
+            np.full((1, sizes.size), power, single),
+            single(2 * noise.scale),
+            None,
         )
         gram = (amplitudes * known.gram).astype(single)
         blocks = gram.reshape(-1, known.nodes, known.block, known.nodes, known.block)
         return Regressions(
-            gram,
-            np.einsum("aipiq->apqi", blocks),
-            (np.sqrt(amplitudes) * known.products).astype(single),
-            known.squares.astype(single),
+            gram[:, None],
+            np.einsum("aipiq->apqi", blocks)[:, None],
+            (np.sqrt(amplitudes) * known.products).astype(single)[:, None],
+            known.squares.astype(single)[None],
             single(1.0),
             None,
             evidence,
+            np.zeros(known.nodes, dtype=np.int32),
+            single(noise.rows * known.nodes),
         )
     raise ConfigError(
         f"the variational engine knows linear and additive scores, not {type(score).__name__}; "
@@ -183,30 +243,34 @@ def toggles_of(
     features = (parents[:, None] * block + jnp.arange(block)).reshape(-1)
     counts = jnp.repeat(real, block).astype(problem.gram.dtype)
     size = jnp.sum(real)
+    part = problem.part_of[target]
+    evidence = problem.evidence.of(part)
 
-    def fit(gram: jax.Array, products: jax.Array, own: jax.Array) -> tuple[jax.Array, ...]:
-        rows = gram[features] * counts[:, None]
-        matrix = rows[:, features] * counts + ridge * jnp.eye(features.size, dtype=gram.dtype)
+    def fit(grams: jax.Array, every: jax.Array, owns: jax.Array) -> tuple[jax.Array, ...]:
+        several = grams.shape[0] > 1
+        products = every[part, :, target] if several else every[0, :, target]
+        rows = (grams[part, features] if several else grams[0][features]) * counts[:, None]
+        matrix = rows[:, features] * counts + ridge * jnp.eye(features.size, dtype=grams.dtype)
         inverse, log_det = _inverse_factor(matrix)
-        column = inverse @ (products[features, target] * counts)
-        residual = problem.squares[target] - column @ column
+        column = inverse @ (products[features] * counts)
+        residual = _one_of(problem.squares, part)[target] - column @ column
         log_det = log_det - features.size * jnp.log(ridge)
 
         projected = inverse @ rows
-        covariance = (products[:, target] - column @ projected).reshape(nodes, block)
+        covariance = (products - column @ projected).reshape(nodes, block)
         projected = projected.reshape(-1, nodes, block)
-        pivots = own - jnp.einsum("kdp,kdq->pqd", projected, projected)
-        added, added_det = _explained(pivots + ridge * jnp.eye(block, dtype=gram.dtype)[:, :, None], covariance.T)
+        pivots = _one_of(owns, part) - jnp.einsum("kdp,kdq->pqd", projected, projected)
+        added, added_det = _explained(pivots + ridge * jnp.eye(block, dtype=grams.dtype)[:, :, None], covariance.T)
 
         weights = (column @ inverse).reshape(-1, block)
         spread = inverse.reshape(features.size, -1, block)
         dropped, dropped_det = _explained(jnp.einsum("kup,kuq->pqu", spread, spread), weights.T)
         log_ridge = block * jnp.log(ridge)
-        before = problem.evidence(residual, log_det, size, variance)
+        before = evidence(residual, log_det, size, variance)
         # Rounding may not take more from a residual than there is.
         left = jnp.maximum(residual - added, 1e-6 * residual)
-        more = problem.evidence(left, log_det + added_det - log_ridge, size + 1, variance)
-        less = problem.evidence(residual + dropped, log_det + dropped_det + log_ridge, size - 1, variance)
+        more = evidence(left, log_det + added_det - log_ridge, size + 1, variance)
+        less = evidence(residual + dropped, log_det + dropped_det + log_ridge, size - 1, variance)
         shrunk = jnp.sum(counts) - ridge * jnp.sum(inverse**2 * counts)
         squares = residual - ridge * jnp.sum(weights**2) + variance * shrunk
         return before, more, less, squares

@@ -1,0 +1,180 @@
+"""Missing cells filled in by chained regressions, several times: the fillings differ by what is not known.
+
+scikit-learn's ``IterativeImputer`` goes round the columns and draws the missing cells of each from its regression on
+the others. By itself it draws every cell with errors of the weights of its own, which cancel over the rows of a table;
+here the weights and the noise of a regression are drawn once for all rows, so that fillings differ as much as the data
+leave open (Rubin's proper imputation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcuda.data.checks import check_columns
+from vcuda.data.dataset import Dataset
+from vcuda.data.interventions import BoolArray
+from vcuda.data.sources import FloatArray
+from vcuda.errors import ConfigError
+
+# Rounds over all columns before a filling is taken. Each leaves of the first guess about the share that is missing;
+# after the last no more than this is left.
+FEWEST_ROUNDS, MOST_ROUNDS, LEFT_OF_FIRST_GUESS = 5, 20, 1e-3
+# A column is regressed on so many others at most, those that it is most correlated with.
+MOST_PREDICTORS = 30
+# With more columns the imputer picks so many of them at random, more often those of high correlation, to choose from:
+# handing over all of them takes O(n d) for every column, and d² of it in a round.
+MOST_OFFERED = 300
+# A column counts as log-normal when its logarithm is likelier to be normal by this many nats.
+LOGARITHM_MARGIN = 5.0
+
+
+class DrawnRegression:
+    """A Bayesian ridge regression of which weights and noise are drawn once, when it is fitted.
+
+    What the imputer asks of an estimator: ``fit``, and ``predict`` with standard deviations. ``tell`` is called before
+    every fit, and may raise to end the imputation.
+    """
+
+    def __init__(self, rng: np.random.Generator, tell: Callable[[], None]) -> None:
+        self.rng, self.tell = rng, tell
+
+    def __sklearn_clone__(self) -> DrawnRegression:
+        # The imputer clones its estimator for every column; a generator that was copied would draw the same again.
+        return DrawnRegression(self.rng, self.tell)
+
+    def fit(self, predictors: FloatArray, response: FloatArray) -> DrawnRegression:
+        """Regress a column (n,) on others (n, k), and draw weights and noise from their posterior.
+
+        With the noise variance v = (n - 1 - g) / (a chi²) for the estimated precision a and the g weights that the data
+        determine, the weights are normal with the posterior covariance at v.
+        """
+        from sklearn.linear_model import BayesianRidge
+
+        self.tell()
+        self.columns = strongest(predictors, response, MOST_PREDICTORS)
+        ridge = BayesianRidge().fit(predictors[:, self.columns], response)
+        determined = len(self.columns) - ridge.lambda_ * np.trace(ridge.sigma_)
+        freedom = max(len(response) - 1 - float(determined), 1.0)
+        variance = freedom / (float(ridge.alpha_) * self.rng.chisquare(freedom))
+        covariance = ridge.sigma_ * (variance * ridge.alpha_)
+        self.weights = self.rng.multivariate_normal(ridge.coef_, covariance, method="eigh", check_valid="ignore")
+        self.centre = predictors[:, self.columns].mean(axis=0)
+        self.constant = response.mean() + np.sqrt(variance / len(response)) * self.rng.standard_normal()
+        self.noise = float(np.sqrt(variance))
+        return self
+
+    def predict(self, predictors: FloatArray, return_std: bool = False) -> Any:
+        mean = self.constant + (predictors[:, self.columns] - self.centre) @ self.weights
+        return (mean, np.full(len(mean), self.noise)) if return_std else mean
+
+
+def strongest(predictors: FloatArray, response: FloatArray, most: int) -> npt.NDArray[np.int64]:
+    """The positions of the columns (n, k) that are most correlated with the response (n,), in ascending order."""
+    if predictors.shape[1] <= most:
+        return np.arange(predictors.shape[1])
+    centred = response - response.mean()
+    # Of columns that are standardised already, up to what was filled in.
+    products = np.abs(centred @ predictors) / np.maximum(predictors.std(axis=0), 1e-12)
+    return np.sort(np.argpartition(-products, most)[:most])
+
+
+def _nobody() -> None:
+    """Tell nobody."""
+
+
+def imputations(
+    data: Dataset,
+    count: int,
+    *,
+    seed: int = 0,
+    logarithm: npt.ArrayLike | None = None,
+    tell: Callable[[], None] = _nobody,
+) -> Iterator[Dataset]:
+    """Fill the missing cells of a table ``count`` times; each filling is made when it is asked for.
+
+    Cells that are there stay as they are to the last bit, and filling k is the same whatever ``count`` is. Cells that
+    an experiment set are told to the regressions by a column of 0 and 1 for each variable that was set.
+
+    Parameters
+    ----------
+    data
+        The table with gaps, as ``as_dataset(..., missing="keep")`` gives it.
+    count
+        How many fillings.
+    seed
+        The same seed gives the same fillings.
+    logarithm
+        (d,) columns that are filled on the scale of their logarithm, so that what is filled in is positive; by default
+        none. Other columns without negative values get none, and nothing below their least one.
+    tell
+        Called before every regression; it may raise to end the work.
+    """
+    if count < 1:
+        raise ConfigError(f"the number of imputations must be at least 1, not {count}.")
+    check_columns(data.source, data.names, data.values, missing="keep")
+    marked = np.zeros(data.d, dtype=bool) if logarithm is None else np.asarray(logarithm, dtype=bool)
+    return _fillings(data, data.with_logarithms(marked), marked, count, seed, tell)
+
+
+def _fillings(
+    data: Dataset, logged: Dataset, marked: BoolArray, count: int, seed: int, tell: Callable[[], None]
+) -> Iterator[Dataset]:
+    gaps = data.missing
+    if gaps is None:
+        for _ in range(count):
+            yield data
+        return
+    scaled = logged.standardised()
+    # Rounding whole numbers, or holding them inside what was seen, would distort more than a cell in between does; but
+    # a number that never is negative stays so, and one that has a logarithm keeps it.
+    least = np.fmin.reduce(data.values, axis=0)
+    bounded = (least >= 0) & ~marked
+    low = np.where(bounded, (least - logged.mean) / logged.scale, -np.inf)
+    if data.interventions is not None:
+        held = data.interventions[:, data.interventions.any(axis=0) & ~data.interventions.all(axis=0)]
+        scaled = np.concatenate([scaled, (held - held.mean(axis=0)) / held.std(axis=0)], axis=1)
+        low = np.append(low, np.full(held.shape[1], -np.inf))
+    for number in range(count):
+        regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
+        filled = _filled(scaled, low, regression)[:, : data.d] * logged.scale + logged.mean
+        filled[:, marked] = np.exp(filled[:, marked])
+        filled[:, bounded] = np.maximum(filled[:, bounded], least[bounded])  # rounding must not go below
+        yield replace(data, values=np.where(gaps, filled, data.values))
+
+
+def _filled(scaled: FloatArray, low: FloatArray, regression: DrawnRegression) -> FloatArray:
+    """One filling of standardised columns."""
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (makes the next import possible)
+    from sklearn.impute import IterativeImputer
+
+    share = np.isnan(scaled).mean(axis=0).max()
+    rounds = int(np.ceil(np.log(LEFT_OF_FIRST_GUESS) / np.log(share)))
+    imputer = IterativeImputer(
+        regression,
+        sample_posterior=True,
+        max_iter=min(max(rounds, FEWEST_ROUNDS), MOST_ROUNDS),
+        n_nearest_features=MOST_OFFERED if scaled.shape[1] > MOST_OFFERED + 1 else None,
+        skip_complete=True,
+        min_value=low,
+        random_state=int(regression.rng.integers(2**31)),
+    )
+    return imputer.fit_transform(scaled)
+
+
+def lognormal_columns(data: Dataset) -> BoolArray:
+    """The positive columns (d,) whose logarithm is clearly nearer to a normal distribution than they are themselves.
+
+    Each column by itself, by the likelihood of what is not missing.
+    """
+    marked = np.zeros(data.d, dtype=bool)
+    for column in np.flatnonzero(np.fmin.reduce(data.values, axis=0) > 0):
+        present = data.values[~np.isnan(data.values[:, column]), column]
+        logs = np.log(present)
+        gain = len(present) * (np.log(present.std()) - np.log(logs.std()) - logs.mean())
+        marked[column] = gain > LOGARITHM_MARGIN
+    return marked

@@ -1,0 +1,236 @@
+"""Tables with missing cells: filled in several times, every filling fitted, the posteriors mixed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcuda.data.dataset import Dataset
+from vcuda.data.imputation import imputations, lognormal_columns
+from vcuda.data.sources import shortened
+from vcuda.errors import ConfigError
+from vcuda.fitting.routes import CHOOSING_SHARE, Request
+from vcuda.infer.exact import Exact, TimeLimitError
+from vcuda.infer.progress import Progress
+from vcuda.posterior.imputed import ImputedMixture
+from vcuda.posterior.posterior import Outcome, Status, as_sentence
+
+Told = dict[str, Any]
+# From a request, model, noise and engine to an outcome and what is told of it.
+Route = Callable[[Request, Any, Any, Any], tuple[Outcome, Told]]
+WORST_LAST = ("ok", "warning", "interrupted", "failed")
+
+
+class Asked(NamedTuple):
+    """Model, noise and engine: as the user asked for them, later as they were chosen."""
+
+    model: Any
+    noise: Any
+    engine: Any
+
+    def settled(self, told: Told) -> Asked:
+        """What was chosen, by name, where something was left open; the next filling is fitted with the same."""
+        if not isinstance(self.model, str):
+            model, noise = self.model, self.noise
+        else:
+            # Methods with a model of their own are asked for it by "auto".
+            own = told["model"]["name"] == "its own"
+            model = self.model if own else told["model"]["name"]
+            noise = told["model"].get("noise", self.noise)
+        return Asked(model, noise, told["engine"]["name"] if isinstance(self.engine, str) else self.engine)
+
+    @property
+    def has_no_partial_answer(self) -> bool:
+        return isinstance(self.engine, Exact) or self.engine == "exact"
+
+
+class _StopError(Exception):
+    """The user or the time limit ends the fit; what is done is kept."""
+
+
+class _Watch:
+    """Where the fit is: it shares the time among fillings, and knows when to stop."""
+
+    def __init__(self, request: Request, count: int) -> None:
+        self.request, self.count = request, count
+        self.done = 0
+        self.interrupted = False
+
+    def deadline(self, asked: Asked, *, choosing: bool) -> float | None:
+        """For the filling at work: an equal share of what is left, and before it the share for choosing a model.
+
+        An engine without partial answers gets all that is left: some fillings are better than none.
+        """
+        left = self.request.seconds_left()
+        if left is None or asked.has_no_partial_answer:
+            return self.request.deadline
+        before = CHOOSING_SHARE * left if choosing else 0.0
+        return time.monotonic() + before + (left - before) / (self.count - self.done)
+
+    @property
+    def is_late(self) -> bool:
+        left = self.request.seconds_left()
+        return left is not None and left <= 0
+
+    def tell(self, step: Progress) -> None:
+        """Progress of the filling at work, as part of the whole."""
+        share = min(step.done / step.total, 1.0) if step.total else 0.0
+        detail = f"filling {self.done + 1} of {self.count}: {step.detail}"
+        try:
+            self.request.progress(Progress(self.done + share, self.count, detail))
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
+
+    def before_regression(self) -> None:
+        """While cells are filled in; without a filling that is fitted, the time limit leaves nothing to return."""
+        if self.done and self.is_late:
+            raise _StopError
+        self.tell(Progress(0, 1, "drawing the missing cells"))
+
+
+def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_evidence: bool) -> tuple[Outcome, Told]:
+    """Fill the missing cells ``count`` times, fit each filling, and mix the posteriors with equal weights.
+
+    Model, noise, logarithms and engine are chosen once, on the first filling; ``by_evidence`` says whether the data
+    decide about the first three. When the user interrupts or the time is over, the fillings that are done count; before
+    the first is done, what the engine has of it.
+    """
+    if by_evidence and request.logarithm is None:
+        marked = lognormal_columns(request.table)
+    else:
+        marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
+    watch = _Watch(request, count)
+    outcomes: list[Outcome] = []
+    spare: list[Outcome] = []
+    told: Told | None = None
+    stopped = None
+    fillings = _drawn(request, marked, watch)
+    while len(outcomes) < count:
+        choosing = told is None and by_evidence
+        try:
+            table = next(fillings)
+            member = request._replace(
+                table=table,
+                seed=request.seed + watch.done,
+                progress=watch.tell,
+                deadline=watch.deadline(asked, choosing=choosing),
+            )
+            outcome, found = route(member, *asked)
+        except (KeyboardInterrupt, TimeLimitError, _StopError) as reason:
+            outcomes = outcomes or spare
+            if not outcomes:
+                raise
+            stopped = "an interrupt" if isinstance(reason, KeyboardInterrupt) else "the time limit"
+            break
+        if told is None:
+            told, asked = found, asked.settled(found)
+            taken = np.isin(np.array(request.table.names, dtype=object), np.array(found["logarithm"], dtype=object))
+            request = request._replace(logarithm=taken)
+            if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
+                # Cells are drawn on the scale on which the columns are fitted; those of the first filling were not.
+                spare, fillings = [outcome], _drawn(request, taken, watch)
+                continue
+        early = _was_interrupted(outcome, member, watch)
+        if early and outcomes:
+            stopped = "an interrupt"
+            break
+        outcomes.append(outcome)
+        watch.done += 1
+        if early or (watch.is_late and len(outcomes) < count):
+            stopped = "an interrupt" if early else "the time limit"
+            break
+    assert told is not None
+    finished = [outcome for outcome in outcomes if outcome.status.code != "interrupted"]
+    if finished and len(finished) < len(outcomes):
+        # What came to nothing in its share of the time would blur what the others found.
+        outcomes, stopped = finished, stopped or "the time limit"
+    return _mixed(request.table, outcomes, told, count=count, stopped=stopped)
+
+
+def _drawn(request: Request, marked: np.ndarray, watch: _Watch) -> Any:
+    return imputations(request.table, watch.count, seed=request.seed, logarithm=marked, tell=watch.before_regression)
+
+
+def _was_interrupted(outcome: Outcome, member: Request, watch: _Watch) -> bool:
+    """Whether the user, not the filling's own share of the time, ended it early."""
+    if outcome.status.code != "interrupted":
+        return False
+    return watch.interrupted or member.deadline is None or time.monotonic() < member.deadline
+
+
+def _mixed(
+    table: Dataset, outcomes: list[Outcome], told: Told, *, count: int, stopped: str | None
+) -> tuple[Outcome, Told]:
+    law = ImputedMixture(tuple(outcome.law for outcome in outcomes))
+    assert table.missing is not None
+    spread, differences = law.disagreement()
+    apart = ~np.eye(table.d, dtype=bool)
+    shares = table.missing.mean(axis=0)
+    diagnostics = {
+        "imputations": len(outcomes),
+        "imputation_sd_mean": float(spread[apart].mean()),
+        "imputation_sd_largest": float(spread[apart].max()),
+        "missing_cells": int(table.missing.sum()),
+        "missing_share": {table.names[k]: float(shares[k]) for k in np.flatnonzero(shares)},
+        "fillings": [outcome.diagnostics for outcome in outcomes],
+    }
+    trace = {
+        f"filling_{number}_{name}": series
+        for number, outcome in enumerate(outcomes, start=1)
+        for name, series in outcome.trace.items()
+    }
+    if "log_evidence" in told["choice"]:
+        told["choice"]["sentences"].append(
+            "Model, noise and logarithms were chosen on the first filling of the missing cells."
+        )
+    if len(outcomes) > 1:
+        mean = f"The posterior is the mean over {len(outcomes)} fillings of the missing cells, all fitted in this way."
+        told["choice"]["sentences"].append(mean)
+    told |= {"imputations": count, "notes": [_gaps_sentence(table, len(outcomes), differences)]}
+    return Outcome(law, _status(outcomes, count, stopped), diagnostics, trace), told
+
+
+def _gaps_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
+    """How much was missing, and how far the fillings differ (d, d) about an edge."""
+    assert table.missing is not None
+    cells, total = int(table.missing.sum()), table.missing.size
+    share = 100 * cells / total
+    words = f"{share:.2g}" if share < 99.5 else f"{share:.3g}"
+    times = "once" if made == 1 else f"{made} times"
+    sentence = f"{cells:,} of {total:,} cells ({words} %) were missing and filled in {times}"
+    if made == 1:
+        return f"{sentence}: how much the probabilities of edges owe to that cannot be told from one filling."
+    source, target = np.unravel_index(int(np.argmax(differences)), differences.shape)
+    if differences[source, target] < 0.005:
+        return f"{sentence}; the probabilities of all edges are nearly the same in all fillings."
+    edge = f"{shortened(table.names[source])} -> {shortened(table.names[target])}"
+    return (
+        f"{sentence}; the probability of an edge differs between fillings by up to "
+        f"{differences[source, target]:.2f} (for {edge})."
+    )
+
+
+def _status(outcomes: list[Outcome], count: int, stopped: str | None) -> Status:
+    """The worst of the members, and whether all fillings were fitted."""
+    worst = max(outcomes, key=lambda outcome: WORST_LAST.index(outcome.status.code)).status
+    bad = [outcome.status for outcome in outcomes if outcome.status.code == worst.code]
+    parts = [worst.sentence.removesuffix(".")]
+    if worst.code != "ok" and len(outcomes) > 1:
+        lowered = parts[0][:1].lower() + parts[0][1:]
+        parts[0] = f"in {len(bad)} of {len(outcomes)} fillings of the missing cells: {lowered}"
+    code = worst.code
+    if stopped is not None and len(outcomes) < count:
+        early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
+        code = "failed" if code == "failed" else "interrupted"
+        parts = [early] if worst.code == "ok" else [early, *parts]
+    return Status(code, as_sentence(parts))
+
+
+def check_imputations(count: int) -> None:
+    """Refuse what is no number of fillings."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ConfigError(f"imputations must be a whole number of at least 1, not {count!r}")

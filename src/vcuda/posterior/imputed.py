@@ -1,0 +1,113 @@
+"""The law of a table with missing cells: the laws of its fillings, mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from vcuda.errors import ConfigError
+from vcuda.posterior.laws import Law, Prediction, mixture_shares, sample_mixture
+from vcuda.posterior.mechanisms import CausalModel
+from vcuda.posterior.mixture import OrderMixture
+from vcuda.posterior.point import ScoredGraphs
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
+from vcuda.posterior.trained import TrainedMixture
+
+# What can be learned from a complete table.
+MEMBER_LAWS: dict[str, type[Law]] = {
+    law.kind: law for law in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ImputedMixture:
+    """The laws of m completed tables with equal weights: what differs between them is due to the missing cells.
+
+    p(G | observed) is the mean of p(G | completed table) over draws of the missing cells, so that every question is
+    answered by the mean over members, and every draw is one of a member that is drawn first.
+    """
+
+    members: tuple[Law, ...]
+    kind: ClassVar[str] = "imputed mixture"
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ConfigError("a mixture over imputations needs at least one member")
+
+    @property
+    def weights(self) -> np.ndarray:
+        """``(m,)``, all equal."""
+        return np.full(len(self.members), 1 / len(self.members))
+
+    def member_probabilities(self) -> np.ndarray:
+        """Edge probabilities of each completed table, ``(m, d, d)``."""
+        return np.stack([np.asarray(member.edge_probabilities(), dtype=np.float64) for member in self.members])
+
+    def edge_probabilities(self) -> np.ndarray:
+        # One after the other: all members at once would be m d² numbers, gigabytes of thousands of columns.
+        total = np.zeros((), dtype=np.float64)
+        for member in self.members:
+            total = total + member.edge_probabilities()
+        return total / len(self.members)
+
+    def disagreement(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the probability of every edge between members: standard deviation and range, both ``(d, d)``."""
+        mean = self.edge_probabilities()
+        squares = np.zeros_like(mean)
+        low, high = np.full_like(mean, np.inf), np.full_like(mean, -np.inf)
+        for member in self.members:
+            own = np.asarray(member.edge_probabilities(), dtype=np.float64)
+            squares += (own - mean) ** 2
+            np.minimum(low, own, out=low)
+            np.maximum(high, own, out=high)
+        return np.sqrt(squares / max(len(self.members) - 1, 1)), high - low
+
+    def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:
+        def draw(rng: np.random.Generator, member: int, size: int, names: Sequence[str]) -> GraphSamples:
+            return self.members[member].sample(rng, names, size)
+
+        return sample_mixture(rng, names, self.weights, size, draw)
+
+    def predict(
+        self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
+    ) -> Prediction:
+        """Means and squared errors averaged over members, densities as those of a mixture."""
+        shares = mixture_shares(rng, self.weights, graphs)
+        told = [self.members[member].predict(rng, values, size, names=names) for member, size in shares]
+        weights = np.array([size / graphs for _, size in shares])
+        return Prediction(
+            np.tensordot(weights, np.stack([one.mean for one in told]), axes=1),
+            float(weights @ [one.mse for one in told]),
+            logsumexp(np.stack([one.log_density for one in told]), axis=0, b=weights[:, None]),
+        )
+
+    def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
+        shares = mixture_shares(rng, self.weights, size)
+        drawn = {member: self.members[member].models(rng, names, count) for member, count in shares}
+        # Mixed, so that the first few are as good as any.
+        order = rng.permutation(np.repeat([member for member, _ in shares], [count for _, count in shares]))
+        return (next(drawn[member]) for member in order.tolist())
+
+    def config(self) -> dict[str, Any]:
+        return {"members": [{"kind": member.kind, **member.config()} for member in self.members]}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {
+            f"{number}.{name}": array
+            for number, member in enumerate(self.members)
+            for name, array in member.arrays().items()
+        }
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ImputedMixture:
+        members = []
+        for number, told in enumerate(config["members"]):
+            prefix = f"{number}."
+            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            members.append(MEMBER_LAWS[told["kind"]].restore(told, own))
+        return cls(tuple(members))
