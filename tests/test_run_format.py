@@ -67,6 +67,11 @@ def test_graphs_are_drawn_with_these_probabilities(run):
 def test_rows_are_predicted_as_they_were(run):
     posterior, expected = run
     rows = pd.DataFrame(expected["rows"], columns=expected["names"])
+    if "held_out" in expected:
+        again = posterior.held_out(rows, graphs=expected["graphs"], seed=99)
+        # Other graphs of the same pool: about as likely.
+        assert again == pytest.approx(expected["held_out"], rel=0.05)
+        return
     if "prediction" not in expected:
         with pytest.raises(vcuda.ConfigError, match="no functions to predict with"):
             posterior.predict(rows)
