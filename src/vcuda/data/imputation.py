@@ -29,6 +29,8 @@ MOST_PREDICTORS = 30
 # With more columns the imputer picks so many of them at random, more often those of high correlation, to choose from:
 # handing over all of them takes O(n d) for every column, and d² of it in a round.
 MOST_OFFERED = 300
+# Rows under one experiment, for each column and at least, that are filled by regressions of their own.
+ROWS_A_COLUMN, FEWEST_ROWS = 5, 50
 # A column counts as log-normal when its logarithm is likelier to be normal by this many nats.
 LOGARITHM_MARGIN = 5.0
 
@@ -97,8 +99,9 @@ def imputations(
 ) -> Iterator[Dataset]:
     """Fill the missing cells of a table ``count`` times; each filling is made when it is asked for.
 
-    Cells that are there stay as they are to the last bit, and filling k is the same whatever ``count`` is. Cells that
-    an experiment set are told to the regressions by a column of 0 and 1 for each variable that was set.
+    Cells that are there stay as they are to the last bit, and filling k is the same whatever ``count`` is. Setting a
+    variable changes how it goes with the others, so that rows under one experiment are filled by themselves if there
+    are enough of them; the others are filled together, with a column of 0 and 1 for each variable that was set.
 
     Parameters
     ----------
@@ -135,16 +138,44 @@ def _fillings(
     least = np.fmin.reduce(data.values, axis=0)
     bounded = (least >= 0) & ~marked
     low = np.where(bounded, (least - logged.mean) / logged.scale, -np.inf)
-    if data.interventions is not None:
-        held = data.interventions[:, data.interventions.any(axis=0) & ~data.interventions.all(axis=0)]
-        scaled = np.concatenate([scaled, (held - held.mean(axis=0)) / held.std(axis=0)], axis=1)
-        low = np.append(low, np.full(held.shape[1], -np.inf))
+    apart, together = _groups(data, gaps)
+    told = _experiments_told(data)
     for number in range(count):
         regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
-        filled = _filled(scaled, low, regression)[:, : data.d] * logged.scale + logged.mean
+        filled = scaled.copy()
+        for rows in apart:
+            filled[rows] = _filled(scaled[rows], low, regression)
+        if together.size:
+            bounds = np.append(low, np.full(told.shape[1], -np.inf))
+            filled[together] = _filled(np.hstack([scaled, told]), bounds, regression)[together, : data.d]
+        filled = filled * logged.scale + logged.mean
         filled[:, marked] = np.exp(filled[:, marked])
         filled[:, bounded] = np.maximum(filled[:, bounded], least[bounded])  # rounding must not go below
         yield replace(data, values=np.where(gaps, filled, data.values))
+
+
+def _groups(data: Dataset, gaps: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+    """Rows with gaps by experiment, where there are enough to fill them by themselves, and all other rows with gaps."""
+    lacking = gaps.any(axis=1)
+    if data.interventions is None:
+        return [], np.flatnonzero(lacking)
+    _, pattern_of = np.unique(data.interventions, axis=0, return_inverse=True)
+    pattern_of = pattern_of.reshape(-1)
+    apart = []
+    for pattern in np.unique(pattern_of[lacking]):
+        rows = np.flatnonzero(pattern_of == pattern)
+        if (~gaps[rows]).sum(axis=0).min() >= max(FEWEST_ROWS, ROWS_A_COLUMN * data.d):
+            apart.append(rows)
+            lacking[rows] = False
+    return apart, np.flatnonzero(lacking)
+
+
+def _experiments_told(data: Dataset) -> FloatArray:
+    """A standardised column (n,) for each variable that was set in some rows and not in others."""
+    if data.interventions is None:
+        return np.empty((data.n, 0))
+    held = data.interventions[:, data.interventions.any(axis=0) & ~data.interventions.all(axis=0)]
+    return np.asarray((held - held.mean(axis=0)) / held.std(axis=0))
 
 
 def _filled(scaled: FloatArray, low: FloatArray, regression: DrawnRegression) -> FloatArray:
