@@ -322,7 +322,7 @@ def test_cells_of_the_column_of_targets():
     [
         (["z", *["x"] * 9], r"data row 1 of column 'set' says that 'z' was set, which is no column"),
         (["X", *[""] * 9], r"did you mean 'x'\?"),
-        (["x"] * 8 + [""] * 2, r"'x' was set in all but 2 of 10 rows"),
+        (["x"] * 8 + [""] * 2, r"'x' was set or is missing in all but 2 of 10 rows"),
     ],
 )
 def test_bad_targets_are_refused(cells, fault):

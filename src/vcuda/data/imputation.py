@@ -156,7 +156,7 @@ def _fillings(
 
 def _groups(data: Dataset, gaps: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
     """Rows with gaps by experiment, where there are enough to fill them by themselves, and all other rows with gaps."""
-    lacking = gaps.any(axis=1)
+    lacking = np.asarray(gaps.any(axis=1))
     if data.interventions is None:
         return [], np.flatnonzero(lacking)
     _, pattern_of = np.unique(data.interventions, axis=0, return_inverse=True)

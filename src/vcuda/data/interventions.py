@@ -103,8 +103,8 @@ def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], 
     few = np.flatnonzero((free > 0) & (free < FEWEST_FREE_ROWS))
     if few.size:
         raise DataError(
-            f"{source}: column {shortened(names[few[0]])} was set in all but {free[few[0]]} of {len(values):,} rows, "
-            f"too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
+            f"{source}: column {shortened(names[few[0]])} was set or is missing in all but {free[few[0]]} of "
+            f"{len(values):,} rows, too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
         )
     masked = np.where(held, np.nan, values)
     still = [k for k in np.flatnonzero(free).tolist() if np.nanmax(masked[:, k]) == np.nanmin(masked[:, k])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -217,17 +217,19 @@ def _gaps_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
 def _status(outcomes: list[Outcome], count: int, stopped: str | None) -> Status:
     """The worst of the members, and whether all fillings were fitted."""
     worst = max(outcomes, key=lambda outcome: WORST_LAST.index(outcome.status.code)).status
-    bad = [outcome.status for outcome in outcomes if outcome.status.code == worst.code]
-    parts = [worst.sentence.removesuffix(".")]
-    if worst.code != "ok" and len(outcomes) > 1:
-        lowered = parts[0][:1].lower() + parts[0][1:]
-        parts[0] = f"in {len(bad)} of {len(outcomes)} fillings of the missing cells: {lowered}"
-    code = worst.code
-    if stopped is not None and len(outcomes) < count:
-        early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
-        code = "failed" if code == "failed" else "interrupted"
-        parts = [early] if worst.code == "ok" else [early, *parts]
-    return Status(code, as_sentence(parts))
+    if worst.code == "ok" and stopped is None:
+        return worst
+    said = worst.sentence[:1].lower() + worst.sentence[1:].removesuffix(".")
+    if len(outcomes) > 1:
+        bad = sum(outcome.status.code == worst.code for outcome in outcomes)
+        said = f"in {bad} of {len(outcomes)} fillings of the missing cells: {said}"
+    if stopped is None or count == 1:
+        return Status(worst.code, as_sentence([said]))
+    if worst.code == "interrupted" and len(outcomes) == 1:
+        return Status("interrupted", as_sentence([f"in the first of {count} fillings of the missing cells: {said}"]))
+    early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
+    code: Literal["interrupted", "failed"] = "failed" if worst.code == "failed" else "interrupted"
+    return Status(code, as_sentence([early] if worst.code == "ok" else [early, said]))
 
 
 def check_imputations(count: int) -> None:

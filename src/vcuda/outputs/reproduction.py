@@ -49,6 +49,8 @@ def python_lines(posterior: Posterior) -> list[str]:
         if column is None:
             comments.append("# mask: the cells that experiments set, with the shape of the table")
         arguments.append(f"interventions={'mask' if column is None else repr(column)}")
+    if made.get("imputations"):
+        arguments.append(f"imputations={made['imputations']}")
     if made["preset"] != "default":
         arguments.append(f"preset={made['preset']!r}")
     if made["standardise"]:
@@ -87,6 +89,7 @@ def shell_line(posterior: Posterior) -> str | None:
     words += ["--engine", made["engine"]["name"]]
     words += ["--edge-prior", repr(made["prior"]["edge_probability"])] if made.get("prior") else []
     words += ["--interventions", design["column"]] if design else []
+    words += ["--imputations", str(made["imputations"])] if made.get("imputations") else []
     words += ["--preset", made["preset"]] if made["preset"] != "default" else []
     words += ["--standardise"] if made["standardise"] else []
     words += ["--time-limit", repr(made["time_limit"])] if made.get("time_limit") is not None else []
