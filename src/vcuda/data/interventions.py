@@ -104,7 +104,8 @@ def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], 
     if few.size:
         raise DataError(
             f"{source}: column {shortened(names[few[0]])} was set or is missing in all but {free[few[0]]} of "
-            f"{len(values):,} rows, too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
+            f"{len(values):,} rows, too few to learn what it depends on: leave these rows out, or have at least "
+            f"{FEWEST_FREE_ROWS}."
         )
     masked = np.where(held, np.nan, values)
     still = [k for k in np.flatnonzero(free).tolist() if np.nanmax(masked[:, k]) == np.nanmin(masked[:, k])]
