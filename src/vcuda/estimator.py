@@ -62,6 +62,7 @@ class CausalPosterior(BaseEstimator):
         preset: Preset = "default",
         standardise: bool = False,
         imputations: int = 10,
+        streamed: bool | None = None,
         time_limit: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -75,6 +76,7 @@ class CausalPosterior(BaseEstimator):
         self.preset = preset
         self.standardise = standardise
         self.imputations = imputations
+        self.streamed = streamed
         self.time_limit = time_limit
         self.random_state = random_state
 

@@ -159,6 +159,14 @@ def fit(
             help="Fill missing cells in so many times, and take the mean over the fillings.",
         ),
     ] = 10,
+    streamed: Annotated[
+        bool | None,
+        typer.Option(
+            "--streamed/--in-memory",
+            help="Read the table block by block, or all at once. By default folders and large files are streamed.",
+            show_default=False,
+        ),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -187,10 +195,18 @@ def fit(
     show, into a folder.
     Ctrl-C saves what is learned so far.
     """
-    from vcuda.data.dataset import as_dataset
+    from vcuda.data.large import open_table
+    from vcuda.infer.progress import Progress
 
+    told = remarks()
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
-    data = as_dataset(table, interventions=interventions, missing="keep")
+    with shown_progress(told, quiet=quiet) as report:
+        data = open_table(
+            table,
+            interventions=interventions,
+            streamed=streamed,
+            told=lambda step: report(Progress(step.share, 1, f"reading, {step.rows:,} rows so far")),
+        )
     known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
 
     from vcuda.fitting.fit import fit as fit_posterior
@@ -199,7 +215,6 @@ def fit(
     if log and raw:
         raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     run = check_folder(output)
-    told = remarks()
     if not quiet:
         say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
     with StopOnRequest() as stop, warnings.catch_warnings():

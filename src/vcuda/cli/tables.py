@@ -45,7 +45,7 @@ def check(table: Table, interventions: Interventions = None) -> None:
             f"{cells:,} of {data.missing.size:,} cells are missing, in {rows:,} rows and "
             f"{int(data.missing.any(axis=0).sum()):,} columns; a fit fills them in (--imputations).",
         )
-    say(console, *in_words(data.interventions, data.names), *(f"Note: {note}" for note in data.notes))
+    say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
     words = [table] if interventions is None else [table, "--interventions", interventions]

@@ -27,7 +27,7 @@ from vcuda.data.checks import (
 )
 from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
-from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
+from vcuda.data.interventions import BoolArray, Design, as_mask, check_free_cells, set_cells
 from vcuda.data.sources import FloatArray, RawTable, from_array, from_arrow, from_pandas, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 
@@ -144,6 +144,11 @@ class Dataset:
     def free_rows(self, column: int) -> BoolArray | slice:
         """The rows in which a column was not set by an experiment, as an index."""
         return slice(None) if self.interventions is None else ~self.interventions[:, column]
+
+    @cached_property
+    def design(self) -> Design | None:
+        """What experiments set, in numbers of rows; None where they set nothing."""
+        return None if self.interventions is None else Design.of(self.interventions)
 
     @property
     def free_counts(self) -> npt.NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,16 +82,38 @@ def as_mask(mask: Any, names: Sequence[str], rows: int) -> BoolArray:
     return cells == 1.0
 
 
-def in_words(held: BoolArray | None, names: Sequence[str]) -> list[str]:
+class Design(NamedTuple):
+    """What experiments set, in numbers of rows: something in ``touched`` of all ``rows``; each column (d,) in ``held``
+    rows, and ``alone`` in so many of them."""
+
+    rows: int
+    touched: int
+    held: npt.NDArray[np.int64]
+    alone: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, held: BoolArray) -> Design:
+        """From the cells (n, d) that were set."""
+        count = held.sum(axis=1)
+        alone = held & (count == 1)[:, None]
+        return cls(len(held), int((count > 0).sum()), held.sum(axis=0), alone.sum(axis=0))
+
+    @property
+    def always(self) -> BoolArray:
+        """The columns (d,) that were set in every row."""
+        return self.held == self.rows
+
+
+def in_words(design: Design | None, names: Sequence[str]) -> list[str]:
     """What was set in a table, in plain sentences; nothing where nothing was."""
-    if held is None:
+    if design is None:
         return []
-    some = [names[k] for k in np.flatnonzero(held.any(axis=0)).tolist()]
+    some = [names[k] for k in np.flatnonzero(design.held).tolist()]
     told = [
-        f"In {int(held.any(axis=1).sum()):,} of {len(held):,} rows experiments set {listed(some)}; these cells count "
-        "for what they cause, not for what causes them."
+        f"In {design.touched:,} of {design.rows:,} rows experiments set {listed(some)}; these cells count for what "
+        "they cause, not for what causes them."
     ]
-    always = [names[k] for k in np.flatnonzero(held.all(axis=0)).tolist()]
+    always = [names[k] for k in np.flatnonzero(design.always).tolist()]
     if always:
         told.append(f"What was set in every row has no causes here: {listed(always)}.")
     return told

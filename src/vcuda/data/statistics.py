@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vcuda.data.checks import check_cells, check_scales
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import FEWEST_FREE_ROWS
+from vcuda.data.moments import Moments, merge, merged
 from vcuda.data.sources import FloatArray, listed, shortened
 from vcuda.data.streaming import Block, Stream, Told, open_stream, silent
 from vcuda.errors import ConfigError, DataError
@@ -32,72 +33,6 @@ SAMPLE_CELLS = 1 << 23
 REGIME_BYTES = 400_000_000
 
 Regime = tuple[str, ...]
-
-
-# Moments ----------------------------------------------------------------------------------------------------
-
-
-class Moments(NamedTuple):
-    """``rows`` n, ``mean`` (d,), ``gram`` (d, d) of the centred columns, ``least`` and ``largest`` (d,).
-
-    Of no rows, the mean is zero, and the extremes are infinite, each on the other's side.
-    """
-
-    rows: int
-    mean: FloatArray
-    gram: FloatArray
-    least: FloatArray
-    largest: FloatArray
-
-    @classmethod
-    def none(cls, columns: int) -> Moments:
-        """The moments of no rows."""
-        ends = np.full(columns, np.inf)
-        return cls(0, np.zeros(columns), np.zeros((columns, columns)), ends, -ends)
-
-    @classmethod
-    def of(cls, values: FloatArray) -> Moments:
-        """The moments of a table (n, d) in memory, in two passes: the means first."""
-        rows, columns = values.shape
-        if rows == 0:
-            return cls.none(columns)
-        # Contiguous columns are summed pairwise, which loses no digits to a large mean.
-        by_column = np.ascontiguousarray(values.T)
-        mean = by_column.mean(axis=1)
-        centred = by_column - mean[:, None]
-        return cls(rows, mean, centred @ centred.T, by_column.min(axis=1), by_column.max(axis=1))
-
-    @property
-    def scale(self) -> FloatArray:
-        """The standard deviations (d,), division by n."""
-        return np.sqrt(np.diag(self.gram) / max(self.rows, 1))
-
-
-def merge(first: Moments, second: Moments) -> Moments:
-    """The moments of the rows of both, by the update of Chan, Golub and LeVeque (1983).
-
-    Products stay centred throughout, so that nothing is lost when means are large beside the standard deviations.
-    """
-    if not first.rows or not second.rows:
-        return first if first.rows else second
-    rows = first.rows + second.rows
-    apart = second.mean - first.mean
-    gram = np.outer(apart, apart)
-    gram *= first.rows * (second.rows / rows)
-    gram += first.gram
-    gram += second.gram
-    return Moments(
-        rows,
-        first.mean + apart * (second.rows / rows),
-        gram,
-        np.minimum(first.least, second.least),
-        np.maximum(first.largest, second.largest),
-    )
-
-
-def merged(parts: Iterable[Moments], columns: int) -> Moments:
-    """The moments of the rows of all parts, of which there may be none."""
-    return reduce(merge, parts, Moments.none(columns))
 
 
 # What a pass finds --------------------------------------------------------------------------------------------
@@ -174,6 +109,18 @@ class Statistics:
         digest = hashlib.sha256(json.dumps([self.names, self.rows]).encode())
         digest.update(self.checksum.astype("<u8").data)
         return digest.hexdigest()
+
+    def standardised(self) -> Statistics:
+        """The same of the columns less their means, over their standard deviations."""
+        mean, scale = self.mean, self.scale
+
+        def of(moments: Moments) -> Moments:
+            ends = ((end - mean) / scale for end in (moments.least, moments.largest))
+            return Moments(moments.rows, (moments.mean - mean) / scale, moments.gram / np.outer(scale, scale), *ends)
+
+        regimes = {targets: of(moments) for targets, moments in self.regimes.items()}
+        sample = self.sample._replace(values=(self.sample.values - mean) / scale)
+        return replace(self, moments=of(self.moments), regimes=regimes, sample=sample)
 
     def where_free(self, name: str) -> Moments:
         """The moments of the rows in which a column was not set, which tell what it depends on."""

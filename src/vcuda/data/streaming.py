@@ -40,6 +40,8 @@ BLOCK_CELLS = 1 << 20
 FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 256, 1 << 16
 PARQUET_BUFFERS = 1 << 26
 TEXT_PIECE = 1 << 22
+# Numbers of six digits with a separator; gzip makes a third of them.
+TEXT_BYTES_A_CELL, TEXT_COMPRESSION = 8, 3
 
 
 class Reading(NamedTuple):
@@ -186,6 +188,24 @@ def _check_same_names(file: RawTable, names: Sequence[str], first: RawTable, exp
 
 
 # One file ---------------------------------------------------------------------------------------------------
+
+
+def cells_on_disk(path: Path) -> float:
+    """About how many cells a file holds: of text by its size, of Arrow's formats by what they say."""
+    extension, compressed = _extension(path)
+    kind = FILE_KINDS.get(extension)
+    if kind == "text":
+        return path.stat().st_size / TEXT_BYTES_A_CELL * (TEXT_COMPRESSION if compressed else 1)
+    if kind is None:
+        return 0.0
+    with _unreadable_refused(path), open(path, "rb") as file:
+        if kind == "parquet":
+            from pyarrow.parquet import ParquetFile
+
+            told = ParquetFile(file).metadata
+            return float(told.num_rows * told.num_columns)
+        columns = len(_arrow_reader(file, kind).schema.names)
+    return max(path.stat().st_size / 8, float(columns))
 
 
 class _Reader:

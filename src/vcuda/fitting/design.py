@@ -8,14 +8,15 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
+from vcuda.data.large import LargeTable
 from vcuda.errors import KnowledgeError
 
 
-def rules_of_design(table: Dataset, rules: EdgeRules | None) -> EdgeRules | None:
+def rules_of_design(table: Dataset | LargeTable, rules: EdgeRules | None) -> EdgeRules | None:
     """What is known of the edges, with no causes for a column that was set in every row."""
-    if table.interventions is None or not table.interventions.all(axis=0).any():
+    if table.design is None or not table.design.always.any():
         return rules
-    always = table.interventions.all(axis=0)
+    always = table.design.always
     if rules is None:
         nothing = np.zeros((table.d, table.d), dtype=bool)
         return EdgeRules(~nothing & ~always & ~np.eye(table.d, dtype=bool), nothing, None)
@@ -29,13 +30,12 @@ def rules_of_design(table: Dataset, rules: EdgeRules | None) -> EdgeRules | None
     return rules._replace(allowed=rules.allowed & ~always)
 
 
-def told_design(table: Dataset) -> dict[str, Any] | None:
+def told_design(table: Dataset | LargeTable) -> dict[str, Any] | None:
     """What the run's config keeps of the interventions: the column that named them, and in how many rows each column
     was set, and set alone."""
-    if table.interventions is None:
+    if table.design is None:
         return None
-    alone = table.interventions & (table.interventions.sum(axis=1) == 1)[:, None]
-    counts = zip(table.names, table.interventions.sum(axis=0).tolist(), alone.sum(axis=0).tolist(), strict=True)
+    counts = zip(table.names, table.design.held.tolist(), table.design.alone.tolist(), strict=True)
     return {
         "column": table.target_column,
         "rows": {name: {"set": every, "alone": single} for name, every, single in counts if every},

@@ -16,14 +16,15 @@ from threadpoolctl import threadpool_limits
 
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.dags.base import DagPrior
-from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.knowledge import Knowledge, as_knowledge
+from vcuda.data.large import LargeTable, open_table
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import rules_of_design, told_design
 from vcuda.fitting.discrete import settle_discrete
 from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
-from vcuda.fitting.routes import ENGINES, Engine, Request, fit_baseline, fit_by_gradient, fit_scored
+from vcuda.fitting.routes import ENGINES, STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.scored import SCORES
 from vcuda.infer.straight_through import StraightThrough
@@ -51,6 +52,7 @@ def fit(
     preset: Preset = "default",
     standardise: bool = False,
     imputations: int = 10,
+    streamed: bool | None = None,
     time_limit: float | None = None,
     seed: int = 0,
     progress: ProgressCallback = silent,
@@ -97,6 +99,10 @@ def fit(
     imputations
         How many times missing cells are filled in; every filling is fitted, and the posterior is the mean over them.
         Of a complete table nothing is filled in.
+    streamed
+        Whether a file is read block by block and fitted from its statistics, whatever its size; by default a folder of
+        files, and a file of more than four million cells. Models that need rows take a random sample of them, and the
+        summary says so.
     time_limit
         Seconds after which the fit ends with what it has; the status says so.
     seed
@@ -109,7 +115,7 @@ def fit(
     Posterior
         An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
     """
-    table = as_dataset(data, interventions=interventions, missing="keep")
+    table = open_table(data, interventions=interventions, streamed=streamed, told=reading(progress))
     _check(model, engine, noise, preset, time_limit)
     check_imputations(imputations)
     known = as_knowledge(knowledge)
@@ -117,7 +123,10 @@ def fit(
         _check_baseline(model, engine, noise, prior, known, table)  # type: ignore[arg-type]
     else:
         _check_engine(model, engine, preset)
-    given = table
+    given, told_of_rows = table, []
+    if isinstance(table, LargeTable) and not _needs_no_rows(model, engine, preset):
+        table = table.sample
+        told_of_rows = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
     table, model, told_of_categories = settle_discrete(
         table, model, engine=engine, noise=noise, logarithm=logarithm, preset=preset, standardise=standardise
     )
@@ -138,10 +147,10 @@ def fit(
             by_evidence = model == "auto" and preset != "paper"
             outcome, told = fit_imputed(request, route, asked, count=imputations, by_evidence=by_evidence)
     notes = [*table.notes, *told.pop("notes", ())]
-    told["choice"]["sentences"][:0] = told_of_categories
+    told["choice"]["sentences"][:0] = told_of_categories + told_of_rows
     if known:
         told["choice"]["sentences"].append(known.sentence())
-    told["choice"]["sentences"] += in_words(table.interventions, table.names)
+    told["choice"]["sentences"] += in_words(table.design, table.names)
     provenance = {
         **told,
         "prior": None if _is_baseline(engine) else to_json(dag_prior),
@@ -152,9 +161,9 @@ def fit(
         "time_limit": time_limit,
         "seed": seed,
         "data": {
-            "source": table.source,
+            "source": given.source,
             "fingerprint": given.fingerprint,
-            "rows": table.n,
+            "rows": given.n,
             "columns": table.d,
             "notes": notes,
         },
@@ -171,6 +180,13 @@ def fit(
         trace=outcome.trace,
         provenance=provenance,
     )
+
+
+def _needs_no_rows(model: Any, engine: Any, preset: Preset) -> bool:
+    """Whether statistics of the table are enough: for linear and additive scores."""
+    if _is_baseline(engine) or preset == "paper" or _is_gradient_trained(model, engine):
+        return False
+    return model in ("auto", "linear", "additive") if isinstance(model, str) else isinstance(model, STREAMED)
 
 
 def _route(model: Any, engine: Any, preset: Preset) -> Route:

@@ -100,7 +100,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     the first is done, what the engine has of it.
     """
     if by_evidence and request.logarithm is None:
-        marked = lognormal_columns(request.table)
+        marked = lognormal_columns(request.rows_in_memory)
     else:
         marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
     watch = _Watch(request, count)
@@ -148,11 +148,13 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     if finished and len(finished) < len(outcomes):
         # What came to nothing in its share of the time would blur what the others found.
         outcomes, stopped = finished, stopped or "the time limit"
-    return _mixed(request.table, outcomes, told, count=count, stopped=stopped)
+    return _mixed(request.rows_in_memory, outcomes, told, count=count, stopped=stopped)
 
 
 def _drawn(request: Request, marked: np.ndarray, watch: _Watch) -> Any:
-    return imputations(request.table, watch.count, seed=request.seed, logarithm=marked, tell=watch.before_regression)
+    return imputations(
+        request.rows_in_memory, watch.count, seed=request.seed, logarithm=marked, tell=watch.before_regression
+    )
 
 
 def _was_interrupted(outcome: Outcome, member: Request, watch: _Watch) -> bool:

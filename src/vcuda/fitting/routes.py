@@ -12,18 +12,21 @@ from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
+from vcuda.data.large import LargeTable
+from vcuda.data.streaming import Told
 from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import choose_engine
 from vcuda.infer.choice.models import Choice, choose_model
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
-from vcuda.infer.progress import ProgressCallback
+from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.variational import Variational
 from vcuda.models import MODELS
+from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import FunctionalModel, Noise
-from vcuda.models.scores import EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
+from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
@@ -38,6 +41,8 @@ ENGINES: dict[str, type] = {
 }
 # What is compared for engines that do not take every model; by gradient "nonlinear" is then an MLP.
 NARROW_CHOICE = ("linear", "additive")
+# Scores that need no rows, but only statistics of them.
+STREAMED = (EqualNoise, BGe, AdditiveBasis)
 # The part of a time limit after which no further model is compared.
 CHOOSING_SHARE = 0.3
 
@@ -45,7 +50,7 @@ CHOOSING_SHARE = 0.3
 class Request(NamedTuple):
     """What was asked for, apart from model and engine; ``rules`` is what is known of the edges."""
 
-    table: Dataset
+    table: Dataset | LargeTable
     prior: DagPrior
     rules: EdgeRules | None
     logarithm: np.ndarray | None
@@ -58,10 +63,25 @@ class Request(NamedTuple):
     def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
         marked = np.zeros(self.table.d, dtype=bool) if self.logarithm is None else self.logarithm
-        return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
+        if isinstance(self.table, Dataset):
+            return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
+        assert isinstance(spec, STREAMED)
+        return ScoredTable.stream(
+            self.table, spec, logarithm=marked, standardise=self.standardise, told=reading(self.progress)
+        )
+
+    @property
+    def rows_in_memory(self) -> Dataset:
+        """The table, or the sample of one that is not in memory."""
+        return self.table if isinstance(self.table, Dataset) else self.table.sample
 
     def seconds_left(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()
+
+
+def reading(progress: ProgressCallback) -> Told:
+    """Passes over files, told as progress."""
+    return lambda step: progress(Progress(step.share, 1, f"reading, {step.rows:,} rows so far"))
 
 
 def fit_scored(
@@ -97,6 +117,10 @@ def _score(
         choice = _choose(request, noise, engine)
         candidate, scored = choice.candidate, choice.scored
         spec, name, reasons = candidate.spec, {"name": candidate.model, "noise": candidate.noise}, choice.told()
+        if isinstance(request.table, LargeTable):
+            rows = f"{request.table.sample.n:,} of {request.table.n:,} rows"
+            reasons["sentences"].append(f"Model, noise and logarithms were chosen on {rows}, drawn at random.")
+            scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
     elif isinstance(model, str):
         spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
         if model == "discrete":
@@ -115,10 +139,10 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
     kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
     share = None if request.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.time_limit
     return choose_model(
-        request.table,
+        request.rows_in_memory,
         edge_probability=request.prior.edge_probability,
         rules=request.rules,
-        models=("linear", *SCORES) if kind in (Exact, Orders) or engine == "auto" else NARROW_CHOICE,
+        models=("linear", *SCORES) if _takes_processes(request, kind, engine) else NARROW_CHOICE,
         noise=noise,
         logarithm=request.logarithm,
         standardise=request.standardise,
@@ -126,6 +150,11 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
         progress=request.progress,
         deadline=share,
     )
+
+
+def _takes_processes(request: Request, kind: Any, engine: Any) -> bool:
+    """Whether a Gaussian process may be chosen: not by engines that have none, nor for a table that stays on disk."""
+    return isinstance(request.table, Dataset) and (kind in (Exact, Orders) or engine == "auto")
 
 
 def fit_by_gradient(
@@ -222,7 +251,7 @@ def _no_reasons() -> dict[str, Any]:
 def _rescaled(request: Request, logarithm: np.ndarray | None) -> tuple[Dataset, Scaling, list[str]]:
     """The table that is fitted, the way to it, and the names of the columns taken by their logarithm."""
     marked = np.zeros(request.table.d, dtype=bool) if logarithm is None else logarithm
-    table, units = rescaled(request.table, logarithm=marked, standardise=request.standardise)
+    table, units = rescaled(request.rows_in_memory, logarithm=marked, standardise=request.standardise)
     return table, units, [name for name, taken in zip(request.table.names, marked, strict=True) if taken]
 
 

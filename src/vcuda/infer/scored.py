@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +12,19 @@ import numpy as np
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
+from vcuda.data.large import LargeTable
+from vcuda.data.statistics import gather_features
+from vcuda.data.streaming import Told
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact, ExactResult, exact_posterior
 from vcuda.infer.orders import Orders, OrdersResult, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.variational import Variational, run_variational
-from vcuda.models.additive import AdditiveBasis
+from vcuda.models.additive import AdditiveBasis, ColumnBasis
 from vcuda.models.base import Noise
 from vcuda.models.discrete import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.interventions import prepare
+from vcuda.models.interventions import prepare, prepare_streamed
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mixture import OrderMixture
@@ -37,11 +42,15 @@ ScoredEngine = Exact | Orders | Variational
 
 
 class ScoredTable(NamedTuple):
-    """A table with the score prepared for it; ``units`` leads from the user's units to the table's."""
+    """A table with the score prepared for it; ``units`` leads from the user's units to the table's.
 
-    data: Dataset
+    ``log_jacobian`` is what the log density of the free cells gains by going from the table's own units to the user's.
+    """
+
+    data: Dataset | LargeTable
     score: LocalScore | SharedNoise
     units: Scaling
+    log_jacobian: float
 
     @classmethod
     def prepare(
@@ -49,20 +58,56 @@ class ScoredTable(NamedTuple):
     ) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
-        return cls(table, prepare(spec, table.values, table.interventions), units)
+        return cls.of(table, prepare(spec, table.values, table.interventions), units)
 
-    @property
-    def log_jacobian(self) -> float:
-        """What the log density of the free cells gains by going from the table's own units to the user's."""
-        data, units = self.data, self.units
+    @classmethod
+    def of(cls, data: Dataset, score: LocalScore | SharedNoise, units: Scaling) -> ScoredTable:
+        """A table in memory, on its own scale, with its score."""
         logs = data.values[:, units.logarithm] * units.scale[units.logarithm] + units.centre[units.logarithm]
         if data.interventions is not None:
             logs = logs[~data.interventions[:, units.logarithm]]
-        return -float(data.free_counts @ np.log(units.scale)) - float(logs.sum())
+        return cls(data, score, units, -float(data.free_counts @ np.log(units.scale)) - float(logs.sum()))
+
+    @classmethod
+    def stream(
+        cls,
+        table: LargeTable,
+        spec: EqualNoise | BGe | AdditiveBasis,
+        *,
+        logarithm: np.ndarray,
+        standardise: bool,
+        told: Told,
+    ) -> ScoredTable:
+        """A table on disk: one more pass if logarithms are taken, and one for the features of an additive score."""
+        logged = table.with_logarithms(logarithm, told=told)
+        sums = []
+        for column in np.flatnonzero(logarithm).tolist():
+            free = logged.statistics.where_free(logged.names[column])
+            sums.append(free.rows * float(free.mean[column]))
+        units, log_jacobian = Scaling(np.zeros(table.d), np.ones(table.d), logarithm), -sum(sums)
+        # Unequal noise, and functions, are on standardised columns in any case.
+        if standardise and isinstance(spec, EqualNoise):
+            units = Scaling(logged.mean, logged.scale, logarithm)
+            log_jacobian -= float(logged.free_counts @ np.log(logged.scale))
+            logged = replace(logged, statistics=logged.statistics.standardised())
+        features, bases = None, None
+        if isinstance(spec, AdditiveBasis):
+            standardised = (logged.sample.values - logged.mean) / logged.scale
+            chosen = [spec.choose(column) for column in standardised.T]
+            bases = ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
+            expand = partial(_expanded, chosen)
+            features = gather_features(logged.path, expand, statistics=logged.statistics, told=told)
+        score = prepare_streamed(spec, logged.statistics, features, bases)
+        return cls(logged, score, units, log_jacobian)
 
     def predictive(self, noise_variance: float | None) -> Predictive | None:
         """How new rows in the user's units are predicted."""
         return predictive_for(self.score, self.data, noise_variance=noise_variance, scaling=self.units)
+
+
+def _expanded(bases: Sequence[ColumnBasis], rows: np.ndarray) -> np.ndarray:
+    """The functions (n, d m) of standardised rows (n, d)."""
+    return np.concatenate([basis.at(column) for basis, column in zip(bases, rows.T, strict=True)], axis=1)
 
 
 def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tuple[Dataset, Scaling]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcuda.data.statistics import FeatureStatistics
 from vcuda.errors import ConfigError
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
 from vcuda.models.scores import (
@@ -44,6 +45,10 @@ class ColumnBasis(NamedTuple):
     def at(self, values: np.ndarray) -> np.ndarray:
         """Return the functions (n, m) at standardised values (n,)."""
         return np.exp(-0.5 * (values[:, None] - self.anchors) ** 2) @ self.mixing - self.means
+
+    def shifted(self, shifts: np.ndarray) -> ColumnBasis:
+        """Return the same functions of columns from which shifts (d,) were taken away."""
+        return self._replace(anchors=self.anchors - shifts[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,11 +249,18 @@ class AdditiveBasis:
         if not 1 <= self.features <= self.points:
             raise ConfigError(f"features must lie between 1 and points ({self.points}), got {self.features}")
 
-    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> AdditiveBasisScore:
-        """Standardise a table (n, d), expand each column in its basis, and reduce both to products."""
+    def prepare(
+        self, values: np.ndarray, *, scale: np.ndarray | None = None, bases: ColumnBasis | None = None
+    ) -> AdditiveBasisScore:
+        """Standardise a table (n, d), expand each column in its basis, and reduce both to products.
+
+        ``bases`` are those of all columns, if they are not to be chosen here.
+        """
         centred, units = centred_columns(values, scale)
         columns = centred / units
-        expanded = [self.expand(column) for column in columns.T]
+        expanded = [
+            self.expand(column, None if bases is None else bases.of(node)) for node, column in enumerate(columns.T)
+        ]
         design = np.concatenate([features for _, features in expanded], axis=1)
         return AdditiveBasisScore(
             gram=design.T @ design,
@@ -266,8 +278,16 @@ class AdditiveBasis:
         """Return the centred basis functions (n, m) at the values of a standardised column (n,)."""
         return self.expand(column)[1]
 
-    def expand(self, column: np.ndarray) -> tuple[ColumnBasis, np.ndarray]:
-        """Choose the basis of a standardised column (n,), and return it with its values there (n, m)."""
+    def expand(self, column: np.ndarray, bare: ColumnBasis | None = None) -> tuple[ColumnBasis, np.ndarray]:
+        """Centre the basis of a standardised column (n,), chosen here unless given, and return it with its values there
+        (n, m)."""
+        bare = self.choose(column) if bare is None else bare
+        expanded = bare.at(column)
+        means = expanded.mean(axis=0)
+        return bare._replace(means=means), expanded - means
+
+    def choose(self, column: np.ndarray) -> ColumnBasis:
+        """Choose the functions of a standardised column (n,), or of a sample of it; they are not centred yet."""
         anchors = np.quantile(column, (np.arange(self.points) + 0.5) / self.points)
         values, vectors = np.linalg.eigh(np.exp(-0.5 * (anchors[:, None] - anchors) ** 2))
         leading, functions = values[::-1][: self.features], vectors[:, ::-1][:, : self.features]
@@ -275,7 +295,22 @@ class AdditiveBasis:
         # others is dropped.
         real = leading > 1e-8 * leading[0]
         weights = np.where(real, 1.0 / np.sqrt(np.where(real, leading, 1.0)), 0.0)
-        mixing = functions * weights
-        expanded = np.exp(-0.5 * (column[:, None] - anchors) ** 2) @ mixing
-        means = expanded.mean(axis=0)
-        return ColumnBasis(anchors, mixing, means), expanded - means
+        return ColumnBasis(anchors, functions * weights, np.zeros(self.features))
+
+    def from_features(
+        self, features: FeatureStatistics, bases: ColumnBasis, *, scale: np.ndarray
+    ) -> AdditiveBasisScore:
+        """The score from products of features that need not be in memory; ``bases`` are those of all d columns, not
+        centred, and ``scale`` (d,) the units of the columns that they are functions of."""
+        nodes = len(bases.anchors)
+        return AdditiveBasisScore(
+            gram=features.gram,
+            products=features.products,
+            squares=features.squares,
+            block=self.features,
+            bases=bases._replace(means=features.means.reshape(nodes, self.features)),
+            noise=NoiseIntegrated(features.rows, self.noise_shape, self.noise_scale),
+            amplitudes=self.amplitudes,
+            log_jacobian=-features.rows * float(np.log(scale).sum()),
+            max_parents=self.max_parents,
+        )

@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from vcuda.data.moments import Moments
+from vcuda.data.statistics import FeatureStatistics, Statistics
+from vcuda.models.additive import AdditiveBasis
 from vcuda.models.discrete import BDeu
-from vcuda.models.scores import EqualNoise, LocalScore, ScoreSpec, SharedNoise, centred_columns
+from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise, centred_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +123,70 @@ def prepare(
         # The unit is what the noise is compared with, and how far a column was set says nothing of that.
         free = [np.std(values[~interventions[:, node], node]) for node in np.flatnonzero(free_rows)]
         scale = np.full_like(scale, 1.0 if spec.variance is not None else min(free, default=1.0))
+    shifts = np.stack([centred[free].mean(axis=0) / scale for free in rows])
     pooled: Any = spec.prepare(values, scale=scale)
-    prepared: list[Any] = [spec.prepare(values[free], scale=scale) for free in rows]
+    if isinstance(spec, AdditiveBasis):
+        # The same functions of a cause for all that it may cause, wherever they were chosen.
+        bare = pooled.bases._replace(means=np.zeros_like(pooled.bases.means))
+        prepared: list[Any] = [
+            spec.prepare(values[free], scale=scale, bases=bare.shifted(shift))
+            for free, shift in zip(rows, shifts, strict=True)
+        ]
+    else:
+        prepared = [spec.prepare(values[free], scale=scale) for free in rows]
+    return _joined(pooled, prepared, part_of, free_rows, scale, shifts)
+
+
+def prepare_streamed(
+    spec: EqualNoise | BGe | AdditiveBasis, statistics: Statistics, features: FeatureStatistics | None, bases: Any
+) -> LocalScore | SharedNoise:
+    """Prepare a score from what passes over a table found; an additive one also from its ``features`` and ``bases``."""
+    names, scale = statistics.names, statistics.scale
+    free = [tuple(targets for targets in statistics.regimes if name not in targets) for name in names]
+    free_rows = np.array([sum(statistics.regimes[targets].rows for targets in own) for own in free])
+    if isinstance(spec, EqualNoise):
+        own = [statistics.where_free(names[node]).scale[node] for node in np.flatnonzero(free_rows)]
+        scale = np.full_like(scale, 1.0 if spec.variance is not None else min(own, default=1.0))
+
+    def prepared(moments: Moments, of_features: FeatureStatistics | None) -> Any:
+        if isinstance(spec, AdditiveBasis):
+            assert of_features is not None
+            shift = (moments.mean - statistics.mean) / scale
+            return spec.from_features(of_features, bases.shifted(shift), scale=scale)
+        return spec.from_moments(moments, scale=scale)
+
+    pooled = prepared(statistics.moments, features)
+    if set(statistics.regimes) == {()}:
+        return pooled
+    every = tuple(statistics.regimes)
+    patterns = list(dict.fromkeys(own or every for own in free))
+    first = [names[[one or every for one in free].index(pattern)] for pattern in patterns]
+    parts, shifts = [], []
+    for pattern, name in zip(patterns, first, strict=True):
+        moments = statistics.moments if pattern == every else statistics.where_free(name)
+        own_features = features if features is None or pattern == every else features.where_free(name)
+        parts.append(prepared(moments, own_features))
+        shifts.append((moments.mean - statistics.mean) / scale)
+    part_of = np.array([patterns.index(own or every) for own in free])
+    return _joined(pooled, parts, part_of, free_rows, scale, np.stack(shifts))
+
+
+def _joined(
+    pooled: Any,
+    parts: Sequence[Any],
+    part_of: np.ndarray,
+    free_rows: np.ndarray,
+    scale: np.ndarray,
+    shifts: np.ndarray,
+) -> InterventionalScore | InterventionalNoise:
+    """Scores of parts as one; ``pooled`` is that of all rows."""
     shared = isinstance(pooled, SharedNoise)
     score = InterventionalScore(
-        parts=tuple(part.known if shared else part for part in prepared),
+        parts=tuple(part.known if shared else part for part in parts),
         part_of=part_of,
         free_rows=free_rows,
         scale=scale,
-        shifts=np.stack([centred[free].mean(axis=0) / scale for free in rows]),
+        shifts=shifts,
         log_jacobian=-float(free_rows @ np.log(scale)),
     )
     if not shared:

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import gammaln
 
+from vcuda.data.moments import Moments
 from vcuda.errors import ConfigError, DataError
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -384,15 +385,21 @@ class EqualNoise:
         """Reduce a table (n, d) to its Gram matrix; with unknown variance the result needs ``at(variance)``
         first."""
         centred, units = centred_columns(values, scale)
-        rows, nodes = centred.shape
+        return self._prepared(centred.T @ centred, len(centred), units)
+
+    def from_moments(self, moments: Moments, *, scale: np.ndarray | None = None) -> EqualNoiseScore | SharedNoise:
+        """The same from the moments of a table that need not be in memory."""
+        return self._prepared(moments.gram, moments.rows, moments.scale if scale is None else scale)
+
+    def _prepared(self, gram: np.ndarray, rows: int, units: np.ndarray) -> EqualNoiseScore | SharedNoise:
         unit = 1.0 if self.variance is not None else float(units.min())
         variance = self.variance if self.variance is not None else 1.0
         known = EqualNoiseScore(
-            gram=centred.T @ centred / unit**2,
+            gram=gram / unit**2,
             rows=rows,
             ridge=variance / self.weight_variance,
             target_ridge=0.0,
-            log_jacobian=-rows * nodes * float(np.log(unit)),
+            log_jacobian=-rows * len(gram) * float(np.log(unit)),
             max_parents=self.max_parents,
             variance=variance,
         )
@@ -433,13 +440,21 @@ class BGe:
         """Standardise a table (n, d) and reduce it to its Gram matrix."""
         centred, units = centred_columns(values, scale)
         standardised = centred / units
+        return self._prepared(standardised.T @ standardised, len(centred), units)
+
+    def from_moments(self, moments: Moments, *, scale: np.ndarray | None = None) -> BGeScore:
+        """The same from the moments of a table that need not be in memory."""
+        units = moments.scale if scale is None else scale
+        return self._prepared(moments.gram / np.outer(units, units), moments.rows, units)
+
+    def _prepared(self, gram: np.ndarray, rows: int, units: np.ndarray) -> BGeScore:
         ridge = self.mean_rows * (self.excess - 1) / (self.mean_rows + 1)
         return BGeScore(
-            gram=standardised.T @ standardised,
-            rows=centred.shape[0],
+            gram=gram,
+            rows=rows,
             ridge=ridge,
             target_ridge=ridge,
-            log_jacobian=-centred.shape[0] * float(np.log(units).sum()),
+            log_jacobian=-rows * float(np.log(units).sum()),
             max_parents=self.max_parents,
             excess=self.excess,
             mean_rows=self.mean_rows,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.large import LargeTable
 from vcuda.errors import ConfigError
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.discrete import BDeuScore
@@ -103,7 +104,7 @@ def restore_predictive(config: Mapping[str, Any], arrays: Mapping[str, np.ndarra
 
 def predictive_for(
     score: LocalScore | SharedNoise,
-    data: Dataset,
+    data: Dataset | LargeTable,
     *,
     noise_variance: float | None = None,
     scaling: Scaling | None = None,

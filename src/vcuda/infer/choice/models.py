@@ -148,7 +148,7 @@ def choose_model(
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
     sentences = _sentences(data, best, measured, gains, method, late)
     compared = {one.words: one.log_evidence for one in measured}
-    return Choice(best.candidate, ScoredTable(best.table, score, best.units), compared, method, tuple(sentences))
+    return Choice(best.candidate, ScoredTable.of(best.table, score, best.units), compared, method, tuple(sentences))
 
 
 def _scales_worth_trying(
