@@ -239,13 +239,11 @@ def _check_baseline(
     """Other methods have noise and prior of their own, and a spec says all of their model."""
     name = engine if isinstance(engine, str) else engine.name
     for given, fault in (
-        (bool(knowledge), "cannot obey knowledge"),
-        (table.interventions is not None, "knows nothing of interventions"),
+        (bool(knowledge), "cannot obey knowledge: leave it out"),
+        (table.interventions is not None, "knows nothing of interventions: leave them out"),
     ):
         if given:
-            raise ConfigError(
-                f"engine {name} {fault}: leave them out, or use engine exact, orders, variational or straight-through"
-            )
+            raise ConfigError(f"engine {name} {fault}, or use engine exact, orders, variational or straight-through")
     if noise is not None or prior is not None:
         told = "noise" if noise is not None else "prior"
         raise ConfigError(f"this method has a {told} of its own; leave it out, or give a spec such as Dibs.fixed(...)")
