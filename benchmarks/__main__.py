@@ -13,7 +13,8 @@ BENCHMARKS = {
     "peers": "our baselines beside the published numbers, dibs-lib and gcastle (see peers --help)",
     "effects": "coverage of total effects and worth of suggested experiments, against a known truth",
     "interventions": "what knock-outs are worth, on simulated tables and on the Sachs cells",
-    "rows": "tables with many rows: one pass in bounded memory beside a plain scan and beside all in memory",
+    "rows": "tables with many rows: read and fitted in bounded memory, beside a plain scan and beside all in memory",
+    "size": "seconds and memory against the number of columns, and the laws by which a fit is foreseen",
     "missing": "a tenth of the cells taken away: what imputation loses against the complete tables",
     "picture": "the README's picture, from a fit of the Sachs cells",
 }

@@ -1,10 +1,10 @@
-"""Tables with many rows: one pass in bounded memory beside a plain scan of the same file, and beside all in memory.
+"""Tables with many rows: read and fitted in bounded memory, beside a plain scan of the same file and all in memory.
 
 Rows of a linear model are written to a Parquet file by blocks, in a folder that is deleted afterwards. Then each way of
-reading it runs in a process of its own: Arrow's scans, which do nothing with what they read, `gather`, with
-``--features`` also `gather_features` with the functions of model additive, and, up to ``--in-memory`` rows, the whole
-table at once, whose Gram matrix must be the same. Wall-clock time tells little on a busy machine: the processor's is
-told beside it.
+reading it runs in a process of its own: Arrow's scans, which do nothing with what they read; `gather`, one pass for the
+statistics; with ``--features`` also `gather_features` with the functions of model additive; and a whole linear fit,
+``fit``. Up to ``--in-memory`` rows the last two are also done with the table in memory: the Gram matrix must be the
+same, and so must the posterior. Wall-clock time tells little on a busy machine: the processor's is told beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ WRITTEN_ROWS = 100_000
 EDGE_PROBABILITY = 0.2
 # Means are up to 300 and standard deviations about 1: products that were not centred would lose five digits of sixteen.
 SAME = 1e-12
+SAME_POSTERIOR = 1e-6
 
 
 def write_table(path: Path, *, rows: int, nodes: int, seed: int) -> None:
@@ -98,6 +100,12 @@ def _in_memory(path: Path) -> np.ndarray:
     return np.asarray(centred.T @ centred)
 
 
+def _fit(path: Path, *, streamed: bool) -> np.ndarray:
+    import vcuda
+
+    return vcuda.fit(path, model="linear", streamed=streamed).edge_probabilities.to_numpy()
+
+
 WAYS: dict[str, Callable[[Path], np.ndarray | None]] = {
     "scan": _scan,
     "scan by pieces": _scan_buffered,
@@ -105,19 +113,22 @@ WAYS: dict[str, Callable[[Path], np.ndarray | None]] = {
     "gather": _gather,
     "gather, then features": _features,
     "in memory": _in_memory,
+    "fit": partial(_fit, streamed=True),
+    "fit in memory": partial(_fit, streamed=False),
 }
+HELD = ("in memory", "fit in memory")
 
 
 def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Read the table once in one of the ways; the Gram matrix stays in the folder."""
+    """Read the table once in one of the ways; the matrix that comes of it stays in the folder."""
     path, way = folder / "table.parquet", WAYS[what["way"]]
     _warm(folder, way)
     at_rest = _peak_memory()
     started, worked = time.perf_counter(), time.process_time()
-    gram = way(path)
+    found = way(path)
     seconds, processor = time.perf_counter() - started, time.process_time() - worked
-    if gram is not None:
-        np.save(folder / f"{what['way']}.npy", gram)
+    if found is not None:
+        np.save(folder / f"{what['way']}.npy", found)
     return {"seconds": seconds, "processor": processor, "at_rest_mb": at_rest, "peak_mb": _peak_memory()}
 
 
@@ -161,11 +172,13 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def difference(folder: Path) -> float:
-    """How far the Gram matrices of `gather` and of the table in memory are apart, as correlations."""
+def differences(folder: Path) -> tuple[float, float]:
+    """How far the Gram matrices of `gather` and of the table in memory are apart, as correlations, and how far the
+    edge probabilities of the two fits."""
     gathered, direct = np.load(folder / "gather.npy"), np.load(folder / "in memory.npy")
     scale = np.sqrt(np.diag(direct))
-    return float(np.abs((gathered - direct) / np.outer(scale, scale)).max())
+    apart = np.abs((gathered - direct) / np.outer(scale, scale)).max()
+    return float(apart), float(np.abs(np.load(folder / "fit.npy") - np.load(folder / "fit in memory.npy")).max())
 
 
 def main(arguments: list[str]) -> int:
@@ -178,11 +191,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from benchmarks.records import markdown
 
-    lines, differences = [], []
+    lines, compared = [], []
     for rows in options.rows:
         ways = [way for way in WAYS if way != "gather, then features" or options.features]
         if rows > options.in_memory:
-            ways.remove("in memory")
+            ways = [way for way in ways if way not in HELD]
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_table(folder / "table.parquet", rows=rows, nodes=options.nodes, seed=options.seed)
@@ -190,15 +203,18 @@ def main(arguments: list[str]) -> int:
                 found = measure(way, folder)
                 lines.append(_cells(rows, way, found))
                 print(" | ".join(lines[-1]), file=sys.stderr, flush=True)
-            if "in memory" in ways:
-                differences.append((rows, difference(folder)))
+            if rows <= options.in_memory:
+                compared.append((rows, *differences(folder)))
     print(f"\n{options.nodes} columns of numbers in double precision, one Parquet file\n")
     header = ["rows", "way", "seconds", "processor seconds", "rows a second", "peak MB", "of which before"]
     print(markdown(header, lines))
     print()
-    for rows, apart in differences:
-        print(f"{rows:,} rows: the Gram matrices differ by at most {apart:.1e} as correlations")
-    return int(any(apart > SAME for _, apart in differences))
+    for rows, grams, posteriors in compared:
+        print(
+            f"{rows:,} rows: the Gram matrices differ by at most {grams:.1e} as correlations, the edge probabilities "
+            f"by {posteriors:.1e}"
+        )
+    return int(any(grams > SAME or posteriors > SAME_POSTERIOR for _, grams, posteriors in compared))
 
 
 def _cells(rows: int, way: str, found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,156 @@
+"""Seconds and memory against the number of columns, and power laws through them, for tables of 1,000 rows.
+
+Random graphs with one edge a node, each fitted by the engine that `fit` takes by itself for such a table, in a process
+of its own. The laws seconds = a d^b and megabytes = base + a d^b are fitted to all runs of a model by least squares in
+logarithms; ``vcuda.infer.choice.needs`` foresees a fit by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.records import Line, Records, grouped, markdown
+
+# Columns and seeds by model: the largest end in some minutes.
+SIZES: dict[tuple[str, str], tuple[int, ...]] = {
+    ("linear", "equal"): (25, 100, 300, 1000, 2000, 5000),
+    ("linear", "unequal"): (25, 100, 300, 1000, 2000),
+    ("additive", "unequal"): (25, 50, 100, 200, 400),
+    ("gp", "unequal"): (15, 25, 50, 100),
+}
+SETS = 2
+# One set is enough to see that the largest ones end.
+ONE_SET_FROM = 2000
+ROWS = 1000
+# What Python, JAX and its compiled programs take before any table is there.
+BASE_MB = 400.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table of so many columns, and the model that is fitted to it."""
+
+    model: str
+    noise: str
+    nodes: int
+    index: int
+    rows: int = ROWS
+
+    def what(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def words(self) -> str:
+        return f"{self.model} {self.noise} d={self.nodes} index={self.index}"
+
+
+def cases() -> Iterator[Case]:
+    for (model, noise), sizes in SIZES.items():
+        for nodes in sizes:
+            for index in range(SETS if nodes < ONE_SET_FROM else 1):
+                yield Case(model, noise, nodes, index)
+
+
+def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Fit one table, and tell what that took."""
+    import vcuda
+    from benchmarks.measures import peak_memory, ranked
+    from vcuda.data.simulate import simulate
+    from vcuda.errors import ConvergenceWarning
+
+    case = Case(**what)
+    mechanism = "linear" if case.model == "linear" else "gp"
+    made = simulate("er", nodes=case.nodes, edges=case.nodes, mechanism=mechanism, rows=case.rows, seed=case.index)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        started, worked = time.perf_counter(), time.process_time()
+        posterior = vcuda.fit(
+            made.train, model=case.model, noise=case.noise, standardise=case.noise == "unequal", seed=case.index
+        )
+    seconds, processor = time.perf_counter() - started, time.process_time() - worked
+    foreseen = posterior.provenance.get("foreseen") or {}
+    return {
+        "engine": posterior.provenance["engine"]["name"],
+        "seconds": seconds,
+        "processor_seconds": processor,
+        "peak_mb": peak_memory(),
+        "foreseen_seconds": foreseen.get("seconds"),
+        "foreseen_gb": foreseen.get("gigabytes"),
+        "status": posterior.status.code,
+        **ranked(posterior.edge_probabilities.to_numpy(), made.graph),
+    }
+
+
+def power_law(sizes: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """a and b of values = a sizes^b, by least squares in logarithms."""
+    slope, height = np.polyfit(np.log(sizes), np.log(values), 1)
+    return float(np.exp(height)), float(slope)
+
+
+def tables(lines: list[Line]) -> str:
+    """All runs, and the laws through them."""
+    header = ["model", "columns", "engine", "seconds", "processor seconds", "peak MB", "AP", "foreseen", "status"]
+    done = [line for line in lines if "error" not in line]
+    rows = [
+        [
+            f"{line['model']}, {line['noise']} noise",
+            f"{line['nodes']:,}",
+            line["engine"],
+            f"{line['seconds']:.1f}",
+            f"{line['processor_seconds']:.1f}",
+            f"{line['peak_mb']:,.0f}",
+            f"{line['ap']:.3f}",
+            f"{line['foreseen_seconds']:.0f} s, {line['foreseen_gb']:.1f} GB" if line["foreseen_gb"] else "",
+            line["status"],
+        ]
+        for line in done
+    ]
+    laws = []
+    for (model, noise, engine), members in grouped(done, ("model", "noise", "engine")).items():
+        sizes = np.array([line["nodes"] for line in members], dtype=float)
+        if np.unique(sizes).size < 3:
+            continue
+        time_a, time_b = power_law(sizes, np.array([line["processor_seconds"] for line in members]))
+        memory_a, memory_b = power_law(sizes, np.maximum([line["peak_mb"] - BASE_MB for line in members], 1.0))
+        laws.append(
+            [
+                f"{model}, {noise} noise",
+                engine,
+                f"{time_a:.2g} d^{time_b:.2f}",
+                f"{BASE_MB:.0f} + {memory_a:.2g} d^{memory_b:.2f}",
+            ]
+        )
+    failed = [f"{line['model']} d={line['nodes']}: {line['error']}" for line in lines if "error" in line]
+    parts = [markdown(header, rows), markdown(["model", "engine", "processor seconds", "peak MB"], laws), *failed]
+    return "\n\n".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    from benchmarks.processes import Runner, selected
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks size", description=__doc__)
+    parser.add_argument("--only", metavar="TEXT", help="only runs whose words contain this")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is stored already")
+    parser.add_argument("--results", type=Path, help="folder of the lines, if not the one of the repository")
+    parser.add_argument("--table", action="store_true", help="only print what is stored")
+    options = parser.parse_args(arguments)
+    records = Records("size", fresh=options.fresh, folder=options.results)
+    if not options.table:
+
+        def report(case: Case, line: Line) -> None:
+            told = line.get("error") or f"{line['seconds']:.1f} s, {line['peak_mb']:,.0f} MB, AP {line['ap']:.3f}"
+            print(f"{case.words()}: {told}", file=sys.stderr, flush=True)
+
+        runner = Runner[Case]("benchmarks.size", records, jobs=1, deadline=math.inf, report=report)
+        runner.run(selected([[case] for case in cases()], options.only))
+    print(tables(records.lines))
+    return 0
