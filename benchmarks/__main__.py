@@ -15,7 +15,10 @@ BENCHMARKS = {
     "interventions": "what knock-outs are worth, on simulated tables and on the Sachs cells",
     "rows": "tables with many rows: read and fitted in bounded memory, beside a plain scan and beside all in memory",
     "size": "seconds and memory against the number of columns, and the laws by which a fit is foreseen",
+    "longlife": "300 fits of mixed shapes in one process: its memory after each",
     "missing": "a tenth of the cells taken away: what imputation loses against the complete tables",
+    "kills": "fits killed at random moments and resumed, beside the same fits left alone",
+    "cluster": "a Dask cluster of local processes against one: the same posterior, and what it gains",
     "picture": "the README's picture, from a fit of the Sachs cells",
 }
 

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Timer
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from benchmarks.records import Line, Records
+from vcuda.infer.workers import HERE, Workers
 
 # One thread for BLAS: with more, sums and so the drawn functions depend on the number of cores.
 SINGLE_THREADED = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
@@ -92,9 +93,15 @@ class Runner(Generic[AnyCase]):
         for share in shares_of_cores(jobs):
             self._shares.put(share)
 
-    def run(self, groups: Sequence[Sequence[AnyCase]]) -> bool:
-        """Measure what is not stored yet; tell whether all of it was done before the deadline."""
+    def run(self, groups: Sequence[Sequence[AnyCase]], *, workers: Workers = HERE) -> bool:
+        """Measure what is not stored yet; tell whether all of it was done before the deadline.
+
+        Each of the ``workers`` of a cluster measures a group at a time, in a process that it starts; the lines are
+        written here.
+        """
         missing = [[case for case in group if self.records.find(case.what()) is None] for group in groups]
+        if workers is not HERE:
+            return self._run_elsewhere([group for group in missing if group], workers)
         with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(self.jobs) as pool:
             folder = self.data or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,6 +114,24 @@ class Runner(Generic[AnyCase]):
                 for child in list(self._children):
                     child.kill()
                 raise
+
+    def _run_elsewhere(self, groups: list[list[AnyCase]], workers: Workers) -> bool:
+        self.jobs = workers.count
+        found: dict[int, list[dict[str, Any]]] = {}
+        written: set[int] = set()
+
+        def write(share: float) -> None:
+            for place in sorted(set(found) - written):
+                written.add(place)
+                for case, line in zip(groups[place], found[place], strict=False):
+                    self._keep(case, line)
+
+        elsewhere = Elsewhere(self.module, self.sent, self.deadline - time.monotonic(), self.patience, self.data)
+        try:
+            workers.map(measure_group, groups, shared=elsewhere, told=write, kept=found)
+        finally:
+            write(1.0)
+        return all(len(found[place]) == len(group) for place, group in enumerate(groups))
 
     def _run_group(self, group: Sequence[AnyCase], data: Path) -> bool:
         remaining = list(group)
@@ -184,6 +209,44 @@ class Runner(Generic[AnyCase]):
             self._children.discard(child)
             child.kill()
             child.communicate()
+
+
+class Elsewhere(NamedTuple):
+    """What a worker needs to measure groups, beside the groups; ``seconds`` are left when they are sent."""
+
+    module: str
+    sent: dict[str, Any]
+    seconds: float
+    patience: float | None
+    data: Path | None
+
+
+class _Collected(Records):
+    """Lines that are on their way to the process that stores them."""
+
+    def __init__(self) -> None:
+        super().__init__("elsewhere", keep=False)
+
+    def add(self, what: dict[str, Any], found: dict[str, Any]) -> Line:
+        self.lines.append(found)
+        return found
+
+
+def measure_group(elsewhere: Elsewhere, group: Sequence[AnyCase]) -> list[dict[str, Any]]:
+    """Measure a group of cases on a worker, in a process of its own as anywhere."""
+    collected = _Collected()
+    runner = Runner[AnyCase](
+        elsewhere.module,
+        collected,
+        sent=elsewhere.sent,
+        jobs=1,
+        deadline=time.monotonic() + elsewhere.seconds,
+        report=lambda case, line: None,
+        patience=elsewhere.patience,
+        data=elsewhere.data,
+    )
+    runner.run([group])
+    return collected.lines
 
 
 def shares_of_cores(jobs: int) -> list[list[int]]:

@@ -48,7 +48,7 @@ def estimator(table):
 
 def test_it_passes_on_every_option_of_fit():
     taken = set(inspect.signature(vcuda.CausalPosterior).parameters) - {"random_state"}
-    assert taken == set(inspect.signature(vcuda.fit).parameters) - {"data", "seed", "progress"}
+    assert taken == set(inspect.signature(vcuda.fit).parameters) - {"data", "seed", "progress", "client"}
     defaults = vcuda.CausalPosterior().get_params()
     for name, parameter in inspect.signature(vcuda.fit).parameters.items():
         if name in taken:

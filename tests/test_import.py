@@ -21,14 +21,15 @@ LAYERS = [
     {"dags", "models"},
     {"posterior"},
     {"infer", "baselines"},
+    {"cluster"},
     {"fitting"},
     {"summaries", "metrics"},
     {"outputs", "estimator"},
     {"cli"},
     {"__main__"},
 ]
-# What neighbours may import all the same: how a run tells where it is, and where compiled programs are kept.
-ALSO_ALLOWED = {"baselines": ("vcuda.infer.progress", "vcuda.infer.compilation")}
+# What neighbours may import all the same: how a run tells where it is, how programs are compiled, on which devices.
+ALSO_ALLOWED = {"baselines": ("vcuda.infer.progress", "vcuda.infer.compilation", "vcuda.infer.devices")}
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
 WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

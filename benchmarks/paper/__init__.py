@@ -21,6 +21,7 @@ from benchmarks.paper.runs import Run
 from benchmarks.paper.tables import all_tables
 from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
+from vcuda.cluster import DaskWorkers, connected
 from vcuda.errors import VcudaError
 
 MEASURING = "benchmarks.paper.measuring"
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--grid", type=Path, default=GRID, help="another file that says what is run")
     parser.add_argument("--quick", action="store_true", help="the small grid that ends in ten minutes, stored apart")
     parser.add_argument("--jobs", type=int, default=1, help="groups side by side, each on its share of the cores")
+    parser.add_argument("--dask", metavar="ADDRESS", help="groups on a cluster: tcp://host:8786, local, or a number")
     parser.add_argument("--only", metavar="TEXT", help="only runs whose words, as --list prints them, contain this")
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="begin no run after that")
     parser.add_argument("--fresh", action="store_true", help="measure again what is stored already (of --only)")
@@ -95,7 +97,14 @@ def _run(plan: Plan, groups: list[list[Run]], records: Records, options: argpars
         data=options.data,
     )
     try:
-        done = runner.run(groups)
+        if options.dask is None:
+            done = runner.run(groups)
+        else:
+            with connected(options.dask) as client:
+                done = runner.run(groups, workers=DaskWorkers(client))
+    except VcudaError as error:
+        print(error, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("Stopped; the same command goes on with the runs that are left.", file=sys.stderr)
         return 130

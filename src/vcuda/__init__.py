@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vcuda.cluster import local_cluster as local_cluster
     from vcuda.dags.base import DagPrior as DagPrior
     from vcuda.dags.permutation import SinkhornDags as SinkhornDags
     from vcuda.dags.permutation import TopKDags as TopKDags
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from vcuda.data.simulate import Simulation as Simulation
     from vcuda.data.simulate import paper_dataset as paper_dataset
     from vcuda.data.simulate import simulate as simulate
+    from vcuda.errors import ClusterError as ClusterError
     from vcuda.errors import ConfigError as ConfigError
     from vcuda.errors import ConvergenceWarning as ConvergenceWarning
     from vcuda.errors import DataError as DataError
@@ -59,6 +61,7 @@ _HOMES = {
     "vcuda.infer.variational": ("Variational",),
     "vcuda.infer.exact": ("Exact",),
     "vcuda.infer.orders": ("Orders",),
+    "vcuda.cluster": ("local_cluster",),
     "vcuda.fitting.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),
@@ -70,6 +73,7 @@ _HOMES = {
         "KnowledgeError",
         "ConfigError",
         "RunError",
+        "ClusterError",
         "MissingExtraError",
         "ConvergenceWarning",
     ),

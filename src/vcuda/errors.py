@@ -21,6 +21,10 @@ class RunError(VcudaError):
     """A run folder cannot be read or written."""
 
 
+class ClusterError(VcudaError):
+    """A cluster cannot be used, or was lost during the fit."""
+
+
 class MissingExtraError(VcudaError, ImportError):
     """An optional package is needed for what was asked; the message gives the install line."""
 

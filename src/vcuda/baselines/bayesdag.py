@@ -15,7 +15,7 @@ from vcuda.baselines.bayesdag_chains import MOMENTUM_DECAY, Problem, Program, St
 from vcuda.baselines.dds_program import Batches, shuffled_batches
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.posterior.point import Networks
 from vcuda.posterior.posterior import Status
@@ -214,6 +214,7 @@ class _Run:
                 self.course.tell(share[0] + (share[1] - share[0]) * (begun + first) / steps, 1.0, detail)
 
 
+@single_precision()
 def run_bayesdag(
     spec: BayesDag,
     data: Dataset,

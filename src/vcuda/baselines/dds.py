@@ -19,7 +19,7 @@ from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.permutation import SinkhornDags, SinkhornParams, TopKDags, TopKParams
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
@@ -239,6 +239,7 @@ class _Run:
         return Status("ok", f"After {self.epoch:,} epochs held-out rows were predicted no better; the best was kept.")
 
 
+@single_precision()
 def run_dds(
     spec: Dds,
     data: Dataset,

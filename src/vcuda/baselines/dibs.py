@@ -17,6 +17,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision, use_compilation_cache
+from vcuda.infer.devices import taking_turns
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.posterior.point import Networks
 from vcuda.posterior.posterior import Status
@@ -186,7 +187,7 @@ def _run(spec: Dibs, data: Dataset, seed: int, course: Course) -> BaselineResult
     with course.underway():
         while (taken := int(state.taken)) < spec.steps and not broken:
             steps = min(course.pace.steps, spec.steps - taken, WINDOW - taken % WINDOW)
-            with course.pace.timing(steps):
+            with taking_turns(), course.pace.timing(steps):
                 moved = jax.block_until_ready(program.advance(state, key, prepared, steps))
             graphs, strengths = _hard(moved.particles.latent)
             broken = not all(np.isfinite(leaf).all() for leaf in (strengths, *jax.tree.leaves(moved.particles)))

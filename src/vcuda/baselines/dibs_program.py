@@ -16,6 +16,7 @@ from vcuda.baselines.dibs_likelihoods import (
     NetworkLikelihood,
     cells_within,
 )
+from vcuda.infer.devices import map_divided
 
 if TYPE_CHECKING:
     from vcuda.baselines.dibs import Dibs
@@ -183,10 +184,10 @@ class Program:
         size = cells_within(max(self.spec.samples * nodes**2, self._cells(nodes, prepared) // 8), count, BLOCK_ENTRIES)
         blocks = jax.tree.map(lambda array: jnp.asarray(array).reshape(-1, size, *array.shape[1:]), particles)
 
-        def one(block: tuple[jax.Array, Particles]) -> Particles:
+        def one(block: tuple[jax.Array, Particles], key: jax.Array, step: jax.Array, prepared: Any) -> Particles:
             return self._block_slopes(block[1], jax.random.fold_in(key, block[0]), step, prepared)
 
-        slopes = jax.lax.map(one, (jnp.arange(count // size), blocks))
+        slopes = map_divided(one, (jnp.arange(count // size), blocks), key, step, prepared)
         return jax.tree.map(lambda array: array.reshape(count, *array.shape[2:]), slopes)
 
     def _block_slopes(self, particles: Particles, key: jax.Array, step: jax.Array, prepared: Any) -> Particles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -174,13 +175,17 @@ _SORTED_BY: dict[str, Callable[[Dataset, np.random.Generator], np.ndarray]] = {
 }
 
 
+# Filters of warnings are the whole process's: two threads that set and restore them in turn could leave them changed.
+_quiet = threading.Lock()
+
+
 def _adaptive_lasso(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights ``(k,)`` of a lasso on inputs multiplied by their least-squares weights, which spares the strong ones."""
     rows, columns = inputs.shape
     first = np.abs(np.linalg.lstsq(inputs, target, rcond=None)[0])
     # The BIC needs the noise variance, which least squares cannot tell when there are not more rows than columns.
     known = None if rows > columns + 1 else float(target.var())
-    with warnings.catch_warnings():
+    with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore", LassoWarning)  # columns that are copies of each other are left out, and said so
         lasso = LassoLarsIC(criterion="bic", noise_variance=known).fit(inputs * first, target)
     return lasso.coef_ * first

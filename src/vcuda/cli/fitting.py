@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import shlex
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vcuda.cli.options import INTERRUPTED, Interventions, Json, Seed, Table
+from vcuda.cli.options import INTERRUPTED, Interventions, Json, OptionalTable, Seed
+from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
 from vcuda.cli.terminal import (
     StopOnRequest,
     drafts,
@@ -25,7 +27,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
-from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.errors import ConfigError, ConvergenceWarning, RunError
 
 if TYPE_CHECKING:
     from vcuda.data.knowledge import Knowledge
@@ -35,6 +37,19 @@ STRONGEST_EDGES = 15
 # With more columns a report takes longer than people wait for unasked.
 REPORTED_COLUMNS = 200
 SMALLEST_SHOWN_PROBABILITY = 0.01
+# Options that the fit itself takes, by its own names for them.
+PASSED_ON = (
+    "model",
+    "noise",
+    "logarithm",
+    "prior",
+    "engine",
+    "preset",
+    "standardise",
+    "imputations",
+    "time_limit",
+    "seed",
+)
 
 Model = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
 Noise = Literal["unit", "equal", "unequal"]
@@ -59,7 +74,8 @@ Preset = Literal["default", "paper"]
 
 
 def fit(
-    table: Table,
+    context: typer.Context,
+    table: OptionalTable = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")
     ] = Path("run"),
@@ -183,6 +199,25 @@ def fit(
         ),
     ] = 0,
     seed: Seed = 0,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Go on with the fit in this folder that was killed or stopped; nothing else need be given.",
+            show_default=False,
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            metavar="ADDRESS",
+            help="Let a Dask cluster share the work: the address of its scheduler (tcp://host:8786), local for one "
+            "process a core of this machine, or a number of local processes. The result is the same.",
+            show_default=False,
+        ),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Write no report.html; vcuda report can do it later.")
     ] = False,
@@ -193,58 +228,108 @@ def fit(
 
     Writes edges.csv (source, target, probability), summary.json, config.json, posterior.npz and report.html, a page to
     show, into a folder.
-    Ctrl-C saves what is learned so far.
+    Ctrl-C saves what is learned so far. A fit that was killed after its first seconds goes on with --resume.
     """
+    if table is None and resume is None:
+        raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
+    if log and raw:
+        raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
+    if resume is not None:
+        output, options = resume, stored_options(context, resume, table)
+    else:
+        assert table is not None
+        options = {
+            **place_of(table),
+            "interventions": interventions,
+            "streamed": streamed,
+            "knowledge": None,
+            "model": model,
+            "noise": noise,
+            "logarithm": () if raw else log,
+            "prior": edge_prior,
+            "engine": engine,
+            "preset": preset,
+            "standardise": standardise,
+            "imputations": imputations,
+            "seed": seed,
+            "time_limit": time_limit,
+            "samples": samples,
+            "no_report": no_report,
+        }
     from vcuda.data.large import open_table
     from vcuda.infer.progress import Progress
 
+    workers = mapped = None
+    if dask is not None:
+        from vcuda.cluster import as_workers, connected
+        from vcuda.infer.workers import mapped_by
+
+        # It is closed when the command ends.
+        workers = as_workers(context.with_resource(connected(dask)))
+        mapped = mapped_by(workers)
     told = remarks()
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
     with shown_progress(told, quiet=quiet) as report:
         data = open_table(
-            table,
-            interventions=interventions,
-            streamed=streamed,
+            table or options["table"],
+            interventions=options["interventions"],
+            streamed=options["streamed"],
             told=lambda step: report(Progress(step.share, 1, f"reading, {step.rows:,} rows so far")),
+            mapped=mapped,
         )
-    known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
+    if options["knowledge"] is None:
+        known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
+        options["knowledge"] = known.to_dict()
 
+    from vcuda.data.knowledge import Knowledge
     from vcuda.fitting.fit import fit as fit_posterior
-    from vcuda.posterior.storage import check_folder
+    from vcuda.infer.journal_files import Checkpoint
+    from vcuda.posterior.locks import FolderLock
+    from vcuda.posterior.storage import CHECKPOINT, check_folder
 
-    if log and raw:
-        raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     run = check_folder(output)
-    if not quiet:
-        say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
-    with StopOnRequest() as stop, warnings.catch_warnings():
+    checkpoint = Checkpoint(
+        run / CHECKPOINT, resume=resume is not None, notes=options, keep=True, told=lambda sentence: say(told, sentence)
+    )
+    with StopOnRequest() as stop, FolderLock(run), warnings.catch_warnings():
+        clear_drafts(run)
         # The status says the same, and is printed below.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        with shown_progress(told, quiet=quiet) as report:
-            posterior = fit_posterior(
-                data,
-                model=model,
-                noise=noise,
-                logarithm=() if raw else log,
-                prior=edge_prior,
-                knowledge=known,
-                engine=engine,
-                preset=preset,
-                standardise=standardise,
-                imputations=imputations,
-                time_limit=time_limit,
-                seed=seed,
-                progress=stop.checked(report),
-            )
-        posterior.save(run)
-        graphs_file, page = run / "samples.npz", run / "report.html"
-        for earlier in (graphs_file, page):  # of an earlier run, which is replaced
-            earlier.unlink(missing_ok=True)
-        if not no_report and data.d <= REPORTED_COLUMNS:
-            posterior.report(page, curves=0, seed=seed)
-        if samples:
-            with drafts(run) as folder:
-                posterior.sample(samples, seed=seed).save(folder / graphs_file.name)
+        if not quiet:
+            if resume is None and checkpoint.has_request:
+                say(told, f"A fit in {run} has not ended; this one takes its place.")
+                suggest(told, go_on_with(run), label="To go on with the other, stop now and use")
+            say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
+        try:
+            with shown_progress(told, quiet=quiet) as report:
+                posterior = fit_posterior(
+                    data,
+                    knowledge=Knowledge.from_dict(options["knowledge"]),
+                    progress=stop.checked(report),
+                    checkpoint=checkpoint,
+                    client=workers,
+                    **{name: options[name] for name in PASSED_ON},
+                )
+        except KeyboardInterrupt:
+            if checkpoint.has_request:
+                suggest(told, go_on_with(run))
+            raise
+        try:
+            posterior.save(run)
+            graphs_file, page = run / "samples.npz", run / "report.html"
+            for earlier in (graphs_file, page):  # of an earlier run, which is replaced
+                earlier.unlink(missing_ok=True)
+            if not options["no_report"] and data.d <= REPORTED_COLUMNS:
+                posterior.report(page, curves=0, seed=options["seed"])
+            if options["samples"]:
+                with drafts(run) as folder:
+                    posterior.sample(options["samples"], seed=options["seed"]).save(folder / graphs_file.name)
+        except (RunError, OSError) as error:
+            raise with_remedy(error, checkpoint, run) from error
+        if posterior.status.code != "interrupted":
+            # What cannot be removed does no harm.
+            with contextlib.suppress(OSError):
+                checkpoint.remove()
     if as_json:
         show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
     elif not quiet:
@@ -292,7 +377,8 @@ def _report(posterior: Posterior, run: Path) -> None:
         console,
         f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
         f"model {summary['model']}, {'' if summary['noise'] is None else 'noise ' + summary['noise'] + ', '}"
-        f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}.",
+        f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
+        f"{resumed_in_words(summary.get('resumed'))}.",
         *summary["choice"],
         f"Status: {summary['status']}. {summary['status_sentence']}",
         *(f"Note: {note}" for note in summary["notes"]),
@@ -309,6 +395,8 @@ def _report(posterior: Posterior, run: Path) -> None:
             ((shortened(row.source), shortened(row.target), f"{row.probability:.2f}") for row in edges.itertuples()),
         )
     quoted = shlex.quote(str(run))
+    if summary["status"] == "interrupted":
+        suggest(console, go_on_with(run), label="To finish it")
     files = ["edges.csv (all edges)", "summary.json", "config.json", "posterior.npz"]
     files += [name for name in ("samples.npz", "report.html") if (run / name).exists()]
     say(console, f"Written to {run}: {', '.join(files)}.")

@@ -9,14 +9,13 @@ UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + the number of SIGINT, as shells count
 LARGEST_SEED = 2**32 - 1
 
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE",
-        help="A CSV, TSV, Parquet or Feather file with one column a variable, or a bundled table (sachs).",
-        show_default=False,
-    ),
-]
+TABLE = typer.Argument(
+    metavar="TABLE",
+    help="A CSV, TSV, Parquet or Feather file with one column a variable, or a bundled table (sachs).",
+    show_default=False,
+)
+Table = Annotated[str, TABLE]
+OptionalTable = Annotated[str | None, TABLE]
 Interventions = Annotated[
     str | None,
     typer.Option(

@@ -204,7 +204,7 @@ def as_dataset(
     ----------
     data
         A path to a CSV, TSV, Parquet or Feather file, the name of a bundled table such as "sachs", a pandas,
-        Polars or Arrow table, an (n, d) array, or a Dataset, which comes back as it is.
+        Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it is.
     names
         The column names of an array, X1 ... Xd if not given.
     interventions
@@ -263,6 +263,12 @@ def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
         from vcuda.data import library
 
         return from_path(Path(data), also_known=library.names())
+    # Its module imports the reading of files, which most tables in memory do not need.
+    if "dask.dataframe" in sys.modules:
+        from vcuda.data.partitions import in_memory, is_partitioned
+
+        if is_partitioned(data):
+            return in_memory(data)
     # A pandas table cannot come from a program that has not imported pandas.
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):

@@ -95,6 +95,7 @@ def imputations(
     *,
     seed: int = 0,
     logarithm: npt.ArrayLike | None = None,
+    first: int = 0,
     tell: Callable[[], None] = _nobody,
 ) -> Iterator[Dataset]:
     """Fill the missing cells of a table ``count`` times; each filling is made when it is asked for.
@@ -114,6 +115,8 @@ def imputations(
     logarithm
         (d,) columns that are filled on the scale of their logarithm, so that what is filled in is positive; by default
         none. Other columns without negative values get none, and nothing below their least one.
+    first
+        The number of the first filling, to go on after others; it is the same as if they were made before.
     tell
         Called before every regression; it may raise to end the work.
     """
@@ -121,15 +124,15 @@ def imputations(
         raise ConfigError(f"the number of imputations must be at least 1, not {count}.")
     check_columns(data.source, data.names, data.values, missing="keep")
     marked = np.zeros(data.d, dtype=bool) if logarithm is None else np.asarray(logarithm, dtype=bool)
-    return _fillings(data, data.with_logarithms(marked), marked, count, seed, tell)
+    return _fillings(data, data.with_logarithms(marked), marked, range(first, first + count), seed, tell)
 
 
 def _fillings(
-    data: Dataset, logged: Dataset, marked: BoolArray, count: int, seed: int, tell: Callable[[], None]
+    data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, tell: Callable[[], None]
 ) -> Iterator[Dataset]:
     gaps = data.missing
     if gaps is None:
-        for _ in range(count):
+        for _ in numbers:
             yield data
         return
     scaled = logged.standardised()
@@ -140,7 +143,7 @@ def _fillings(
     low = np.where(bounded, (least - logged.mean) / logged.scale, -np.inf)
     apart, together = _groups(data, gaps)
     told = _experiments_told(data)
-    for number in range(count):
+    for number in numbers:
         regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
         filled = scaled.copy()
         for rows in apart:

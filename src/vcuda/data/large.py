@@ -14,15 +14,14 @@ import numpy.typing as npt
 from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset, as_dataset
 from vcuda.data.interventions import Design
+from vcuda.data.partitions import BYTES_A_CELL, cells_in, is_partitioned
 from vcuda.data.sources import FloatArray
 from vcuda.data.statistics import Statistics, gather
-from vcuda.data.streaming import Told, cells_on_disk, silent
+from vcuda.data.streaming import Mapped, Told, cells_on_disk, silent
 from vcuda.errors import DataError
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
 STREAMED_CELLS = 4_000_000
-# Bytes that a table in memory takes for each cell, as it is read, checked, standardised and compared.
-BYTES_A_CELL = 40
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,7 +31,7 @@ class LargeTable:
     Build it with `open_table`.
     """
 
-    path: str
+    path: Any
     statistics: Statistics
 
     # A table that is streamed has only numbers, and all of them.
@@ -40,7 +39,7 @@ class LargeTable:
     categories = None
 
     def __repr__(self) -> str:
-        return f"LargeTable({self.n:,} rows x {self.d:,} columns in {self.path!r})"
+        return f"LargeTable({self.n:,} rows x {self.d:,} columns in {self.source!r})"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +97,9 @@ class LargeTable:
         """How many cells of each column (d,) were not set by an experiment."""
         return np.full(self.d, self.n) if self.design is None else self.n - self.design.held
 
-    def with_logarithms(self, columns: npt.ArrayLike, *, told: Told = silent) -> LargeTable:
+    def with_logarithms(
+        self, columns: npt.ArrayLike, *, told: Told = silent, mapped: Mapped | None = None
+    ) -> LargeTable:
         """The table with the logarithms of the columns marked in (d,) booleans, by another pass over its files."""
         marked = np.asarray(columns, dtype=bool)
         if not marked.any():
@@ -109,20 +110,31 @@ class LargeTable:
             logarithm=marked,
             sample_rows=max(1, len(self.statistics.sample.rows)),
             told=told,
+            mapped=mapped,
         )
         if again.fingerprint != self.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
         return LargeTable(self.path, again)
 
 
-def open_table(data: Any, *, interventions: Any = None, streamed: bool | None = None, told: Told = silent) -> Any:
-    """A table as `fit` takes it: a `LargeTable` of a folder or of a large file, and a `Dataset` of all else.
+def open_table(
+    data: Any,
+    *,
+    interventions: Any = None,
+    streamed: bool | None = None,
+    told: Told = silent,
+    mapped: Mapped | None = None,
+) -> Any:
+    """A table as `fit` takes it: a `LargeTable` of a folder, a large file or a large Dask DataFrame, and a `Dataset` of
+    all else.
 
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
-    fits there, since labels and gaps need its rows.
+    fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
     """
     if isinstance(data, LargeTable):
         return data
+    if is_partitioned(data):
+        return _open_frame(data, interventions, streamed, told, mapped)
     path = _path(data)
     if path is None or streamed is False or not (interventions is None or isinstance(interventions, str)):
         return as_dataset(data, interventions=interventions, missing="keep")
@@ -130,11 +142,25 @@ def open_table(data: Any, *, interventions: Any = None, streamed: bool | None = 
     if not (streamed or cells > STREAMED_CELLS):
         return as_dataset(data, interventions=interventions, missing="keep")
     try:
-        return LargeTable(str(path), gather(path, interventions=interventions, told=told))
+        return LargeTable(str(path), gather(path, interventions=interventions, told=told, mapped=mapped))
     except DataError:
         if streamed or BYTES_A_CELL * cells > memory_available():
             raise
         return as_dataset(data, interventions=interventions, missing="keep")
+
+
+def _open_frame(frame: Any, interventions: Any, streamed: bool | None, told: Told, mapped: Mapped | None) -> Any:
+    if streamed is False or not (interventions is None or isinstance(interventions, str)):
+        return as_dataset(frame, interventions=interventions, missing="keep")
+    cells = cells_in(frame, mapped=mapped)
+    if not (streamed or cells > STREAMED_CELLS):
+        return as_dataset(frame, interventions=interventions, missing="keep")
+    try:
+        return LargeTable(frame, gather(frame, interventions=interventions, told=told, mapped=mapped))
+    except DataError:
+        if streamed or BYTES_A_CELL * cells > memory_available():
+            raise
+        return as_dataset(frame, interventions=interventions, missing="keep")
 
 
 def _path(data: Any) -> Path | None:

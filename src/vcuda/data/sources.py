@@ -179,9 +179,8 @@ def _arrow_categories(column: Any) -> Column:
     return _numbered(whole.chunk(0).dictionary.to_pylist(), codes, ordered=column.type.ordered)
 
 
-def from_pandas(frame: Any) -> RawTable:
+def from_pandas(frame: Any, *, source: str = "pandas table") -> RawTable:
     """A pandas table; its index is no column."""
-    source = "pandas table"
     if frame.columns.nlevels > 1:
         raise DataError(f"{source}: the columns have {frame.columns.nlevels} levels of names: give them one.")
     missing = frame.columns.isna()

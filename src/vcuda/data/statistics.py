@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,9 @@ from vcuda.data.checks import check_cells, check_scales
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.moments import Moments, merge, merged
+from vcuda.data.partitions import is_partitioned, open_partitions
 from vcuda.data.sources import FloatArray, listed, shortened
-from vcuda.data.streaming import Block, Stream, Told, open_stream, silent
+from vcuda.data.streaming import Block, Mapped, Reading, Stream, Told, open_stream, silent
 from vcuda.errors import ConfigError, DataError
 
 SAMPLE_ROWS = 10_000
@@ -187,20 +187,21 @@ def _where_free(regimes: Mapping[Regime, Moments], name: str, columns: int) -> M
 
 
 def gather(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     interventions: str | None = None,
     logarithm: npt.ArrayLike | None = None,
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,
     told: Told = silent,
+    mapped: Mapped | None = None,
 ) -> Statistics:
     """Read a table once, in bounded memory, and keep what linear scores and a choice of bases need.
 
     Parameters
     ----------
     path
-        A file or a folder of files, as `streaming.open_stream` takes it.
+        A file or a folder of files, as `streaming.open_stream` takes it, or a Dask DataFrame.
     interventions
         The name of a column that says for each row what was set.
     logarithm
@@ -211,18 +212,17 @@ def gather(
         Of the sample. It does not depend on how the table is cut into blocks and files.
     told
         Hears after every block how far the pass is.
+    mapped
+        Lets others read the files or partitions of a table that has several; it changes no number.
     """
     if sample_rows < 1:
         raise ConfigError(f"sample_rows must be at least 1, got {sample_rows}")
-    stream = open_stream(path, interventions=interventions)
+    stream = _opened(path, interventions)
     marked = _checked_marks(logarithm, len(stream.names))
-    gathering = _Gathering(stream)
-    reservoir = _Reservoir(min(sample_rows, max(1, SAMPLE_CELLS // len(stream.names))), len(stream.names), seed)
-    for block in stream.blocks(told=told):
-        gathering.see(block)
-        _take_logarithms(block, marked, stream)
-        numbers = gathering.add(block, block.values)
-        reservoir.see(block, numbers)
+    size = min(sample_rows, max(1, SAMPLE_CELLS // len(stream.names)))
+    work = _Work(stream, _AsTheyAre(marked), len(stream.names), stream.block_rows(), (size, seed))
+    gathering, reservoir = _passed(work, told=told, mapped=mapped)
+    assert reservoir is not None
     regimes = gathering.regimes()
     moments = merged(regimes.values(), len(stream.names))
     _check_spread(stream, moments, regimes)
@@ -240,11 +240,12 @@ def gather(
 
 
 def gather_features(
-    path: str | os.PathLike[str],
+    path: Any,
     expand: Callable[[FloatArray], FloatArray],
     *,
     statistics: Statistics,
     told: Told = silent,
+    mapped: Mapped | None = None,
 ) -> FeatureStatistics:
     """Read a table a second time, and add up products of features of its standardised columns.
 
@@ -256,34 +257,138 @@ def gather_features(
         Turns standardised rows (n_b, d) into features (n_b, f), each row by itself. Features need not be centred.
     statistics
         What `gather` found: means, scales, logarithms and the column of targets are taken from there.
-    told
-        Hears after every block how far the pass is.
+    told, mapped
+        As for `gather`.
 
     Raises
     ------
     DataError
         Also when the table is not the one that the statistics are about.
     """
-    stream = open_stream(path, interventions=statistics.target_column)
+    stream = _opened(path, statistics.target_column)
     columns = len(stream.names)
     if stream.names != statistics.names:
         raise DataError(f"{stream.source}: its columns are not those that the statistics are about: gather them again.")
     features = expand(np.zeros((1, columns))).shape[1]
-    gathering = _Gathering(stream, width=features + columns)
-    for block in stream.blocks(rows=stream.block_rows(features + columns), told=told):
-        gathering.see(block)
-        _take_logarithms(block, statistics.logarithm, stream)
-        # Columns of a block are contiguous, and so are those of what is made of it here.
-        joint = np.empty((features + columns, len(block.values))).T
-        standardised = joint[:, features:]
-        np.subtract(block.values, statistics.mean, out=standardised)
-        standardised /= statistics.scale
-        joint[:, :features] = expand(standardised)
-        gathering.add(block, joint)
+    change = _Expanded(statistics.mean, statistics.scale, statistics.logarithm, expand, features)
+    width = features + columns
+    gathering, _ = _passed(_Work(stream, change, width, stream.block_rows(width), None), told=told, mapped=mapped)
     if not np.array_equal(gathering.checksum, statistics.checksum):
         raise DataError(f"{stream.source}: the table has changed since it was read first: gather its statistics again.")
     regimes = gathering.regimes()
     return FeatureStatistics(merged(regimes.values(), features + columns), regimes, features)
+
+
+def _opened(path: Any, interventions: str | None) -> Stream:
+    if is_partitioned(path):
+        return open_partitions(path, interventions=interventions)
+    return open_stream(path, interventions=interventions)
+
+
+class _AsTheyAre(NamedTuple):
+    """What is added up of a block: its columns, those marked in (d,) by their logarithm."""
+
+    logarithm: npt.NDArray[np.bool_]
+
+    def __call__(self, block: Block, stream: Stream) -> FloatArray:
+        _take_logarithms(block, self.logarithm, stream)
+        return block.values
+
+
+class _Expanded(NamedTuple):
+    """What is added up of a block: features of its standardised columns, beside these."""
+
+    mean: FloatArray
+    scale: FloatArray
+    logarithm: npt.NDArray[np.bool_]
+    expand: Callable[[FloatArray], FloatArray]
+    features: int
+
+    def __call__(self, block: Block, stream: Stream) -> FloatArray:
+        _take_logarithms(block, self.logarithm, stream)
+        # Columns of a block are contiguous, and so are those of what is made of it here.
+        joint = np.empty((self.features + self.mean.size, len(block.values))).T
+        standardised = joint[:, self.features :]
+        np.subtract(block.values, self.mean, out=standardised)
+        standardised /= self.scale
+        joint[:, : self.features] = self.expand(standardised)
+        return joint
+
+
+class _Work(NamedTuple):
+    """A pass over a table: what is added up of a block, of which width, in blocks of how many rows; and the size and
+    the seed of a sample, if there is to be one."""
+
+    stream: Stream
+    change: _AsTheyAre | _Expanded
+    width: int
+    rows: int
+    sample: tuple[int, int] | None
+
+    def begin(self, *, start: int) -> tuple[_Gathering, _Reservoir | None]:
+        """Nothing seen yet of the rows from ``start`` on."""
+        columns = len(self.stream.names)
+        reservoir = None if self.sample is None else _Reservoir(self.sample[0], columns, self.sample[1], start)
+        return _Gathering(self.stream, width=self.width), reservoir
+
+    def see(
+        self, found: tuple[_Gathering, _Reservoir | None], number: int, *, start: int, told: Told, table: Any = None
+    ) -> int:
+        """Read one file, and return the place of the row after its last one."""
+        gathering, reservoir = found
+        for block in self.stream.blocks_of(number, start=start, rows=self.rows, told=told, table=table):
+            gathering.see(block)
+            numbers = gathering.add(block, self.change(block, self.stream))
+            if reservoir is not None:
+                reservoir.see(block, numbers)
+            start = block.start + len(block.values)
+        gathering.end_file()
+        return start
+
+
+def _passed(work: _Work, *, told: Told, mapped: Mapped | None) -> tuple[_Gathering, _Reservoir | None]:
+    """Read all files, here or elsewhere. Rows are added up file by file and then the files, so that it is the same."""
+    if mapped is not None and len(work.stream.files) > 1:
+        try:
+            return _passed_elsewhere(work, told=told, mapped=mapped)
+        except DataError:
+            pass  # told by a pass here, in the order of the files; or nobody else can see them
+    found, rows = work.begin(start=0), 0
+    for number in range(len(work.stream.files)):
+        rows = work.see(found, number, start=rows, told=told)
+    work.stream.finish(rows, told=told)
+    return found
+
+
+def _passed_elsewhere(work: _Work, *, told: Told, mapped: Mapped) -> tuple[_Gathering, _Reservoir | None]:
+    stream, tables = work.stream, work.stream.tables
+    # The places of the rows, on which checksum and sample depend, follow from how many each file has.
+    parts: list[tuple[Any, ...]] = [(k, None if tables is None else tables[k]) for k in range(len(stream.files))]
+    bare = work._replace(stream=replace(stream, tables=None))
+    rows = mapped(_rows_of_part, parts, shared=bare, told=lambda share: told(Reading(0, 0.0)))
+    ends = np.cumsum(rows)
+    items = [(k, table, int(end - count)) for (k, table), end, count in zip(parts, ends, rows, strict=True)]
+    total = int(ends[-1])
+    gathering, reservoir = work.begin(start=0)
+    read = mapped(_see_part, items, shared=bare, told=lambda share: told(Reading(int(share * total), share)))
+    for own_gathering, own_reservoir in read:
+        numbers = gathering.absorb(own_gathering)
+        if reservoir is not None:
+            reservoir.absorb(own_reservoir, numbers)
+    stream.finish(total, told=told)
+    return gathering, reservoir
+
+
+def _rows_of_part(work: _Work, item: tuple[int, Any]) -> int:
+    return work.stream.rows_of(*item)
+
+
+def _see_part(work: _Work, item: tuple[int, Any, int]) -> tuple[_Gathering, _Reservoir | None]:
+    """Read one file or partition."""
+    number, table, start = item
+    found = work.begin(start=start)
+    work.see(found, number, start=start, told=silent, table=table)
+    return found[0].detached(), found[1]
 
 
 class _Gathering:
@@ -294,6 +399,7 @@ class _Gathering:
         self.width = width or len(stream.names)
         self.checksum = np.zeros(len(stream.names) + 1, dtype=np.uint64)
         self._moments: dict[tuple[int, ...], Moments] = {}
+        self._of_file: dict[tuple[int, ...], Moments] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def see(self, block: Block) -> None:
@@ -313,8 +419,29 @@ class _Gathering:
         """Add rows (n_b, width) that belong to the block's, and return the number of each row's regime."""
         numbers = np.array([self._number(targets) for targets in block.targets], dtype=np.intp)
         for targets, rows in _by_regime(block, values):
-            self._moments[targets] = merge(self._moments[targets], Moments.of(rows))
+            so_far = self._of_file.get(targets)
+            new = Moments.of(rows)
+            self._of_file[targets] = new if so_far is None else merge(so_far, new)
         return numbers[block.regime]
+
+    def end_file(self) -> None:
+        """Add what was seen of a file to the table's."""
+        for targets, moments in self._of_file.items():
+            self._moments[targets] = merge(self._moments[targets], moments)
+        self._of_file = {}
+
+    def absorb(self, other: _Gathering) -> npt.NDArray[np.intp]:
+        """Add what another one saw of a file that comes next; returns the numbers here of the other's regimes."""
+        numbers = np.array([self._number(targets) for targets in other._numbers], dtype=np.intp)
+        self.checksum += other.checksum
+        self._of_file = other._moments
+        self.end_file()
+        return numbers
+
+    def detached(self) -> _Gathering:
+        """The same without the stream, which need not travel back."""
+        self.stream = replace(self.stream, files=())
+        return self
 
     def regimes(self) -> dict[Regime, Moments]:
         """The moments of each regime, by the names of what was set, in the order in which they first came."""
@@ -362,8 +489,10 @@ def _row_weights(start: int, rows: int) -> npt.NDArray[np.uint64]:
 class _Reservoir:
     """The rows with the smallest of independent uniform keys: a sample without replacement, however blocks are cut."""
 
-    def __init__(self, size: int, columns: int, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
+    def __init__(self, size: int, columns: int, seed: int, start: int = 0) -> None:
+        bits = np.random.PCG64(seed)
+        bits.advance(start)  # one key for each row, whoever reads it
+        self._rng = np.random.Generator(bits)
         self._keys = np.full(size, np.inf)
         self._rows = np.zeros(size, dtype=np.int64)
         self._regime = np.zeros(size, dtype=np.intp)
@@ -371,16 +500,31 @@ class _Reservoir:
 
     def see(self, block: Block, regime: npt.NDArray[np.intp]) -> None:
         """Let the block's rows compete, whose regimes are numbered as in the whole table."""
-        size = self._keys.size
         keys = self._rng.random(len(block.values))
+        self._compete(keys, block.start + np.arange(len(keys)), block.values, regime)
+
+    def absorb(self, other: _Reservoir, numbers: npt.NDArray[np.intp]) -> None:
+        """Let the rows compete that another one has of other rows; ``numbers`` are those of its regimes here."""
+        taken = np.isfinite(other._keys)
+        regime = numbers[other._regime[taken]]
+        self._compete(other._keys[taken], other._rows[taken], other._values[taken], regime)
+
+    def _compete(
+        self,
+        keys: FloatArray,
+        places: npt.NDArray[np.int64],
+        values: FloatArray,
+        regime: npt.NDArray[np.intp],
+    ) -> None:
+        size = self._keys.size
         able = np.flatnonzero(keys < self._keys.max())
         together = np.concatenate([self._keys, keys[able]])
         winners = np.argpartition(together, size - 1)[:size]
         stays = np.zeros(size, dtype=bool)
         stays[winners[winners < size]] = True
         slots, rows = np.flatnonzero(~stays), able[winners[winners >= size] - size]
-        self._keys[slots], self._rows[slots] = keys[rows], block.start + rows
-        self._values[slots], self._regime[slots] = block.values[rows], regime[rows]
+        self._keys[slots], self._rows[slots] = keys[rows], places[rows]
+        self._values[slots], self._regime[slots] = values[rows], regime[rows]
 
     def sample(self) -> Sample:
         """The rows so far, in the order of the table."""

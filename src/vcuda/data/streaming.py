@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +53,9 @@ class Reading(NamedTuple):
 
 
 Told = Callable[[Reading], None]
+# Runs a function, as ``mapped(function, items, shared=..., told=...)``, on all items somewhere else: the results of
+# ``function(shared, item)`` in the order of the items.
+Mapped = Callable[..., list[Any]]
 
 
 def silent(reading: Reading) -> None:
@@ -78,7 +82,8 @@ class Block(NamedTuple):
 class Stream:
     """A table on disk whose names passed every check, and whose cells are checked as they are read.
 
-    Build it with `open_stream`. It holds no open file: every call of `blocks` is a new pass.
+    Build it with `open_stream`, or with `partitions.open_partitions`, which has ``tables`` to be computed in place of
+    files. It holds no open file: every call of `blocks` is a new pass.
     """
 
     source: str
@@ -86,6 +91,7 @@ class Stream:
     files: tuple[RawTable, ...]
     target_column: str | None = None
     notes: tuple[str, ...] = ()
+    tables: tuple[Any, ...] | None = None
 
     def block_rows(self, width: int | None = None) -> int:
         """How many rows a block has, for rows that become ``width`` numbers (d unless said)."""
@@ -101,19 +107,52 @@ class Stream:
             At the first cell that is text, missing, infinite or too large, with its file, column and row; at the end
             if there were too few rows.
         """
-        most = rows or self.block_rows()
-        sizes = [os.path.getsize(file.source) for file in self.files]
-        before, done = 0, 0
-        for file, size in zip(self.files, sizes, strict=True):
-            reader = _Reader(file, self.names, self.target_column)
-            for block in reader.blocks(most, start=done):
+        done = 0
+        for number in range(len(self.files)):
+            for block in self.blocks_of(number, start=done, rows=rows, told=told):
                 yield block
-                share = (before + reader.share * size) / max(1, sum(sizes))
-                told(Reading(block.start + len(block.values), min(share, 1.0)))
-            done += reader.done
-            before += size
-        check_rows(self.described(), np.empty((done, 0)))
-        told(Reading(done, 1.0))
+                done = block.start + len(block.values)
+        self.finish(done, told=told)
+
+    def blocks_of(
+        self, number: int, *, start: int, rows: int | None = None, told: Told = silent, table: Any = None
+    ) -> Iterator[Block]:
+        """Read one of the files, whose first row is row ``start`` of the table; ``table`` if it is computed already."""
+        most = rows or self.block_rows()
+        before, size, total = sum(self._sizes[:number]), self._sizes[number], sum(self._sizes)
+        reader = self._reader(number, start, table)
+        for block in reader.blocks(most, start=start):
+            yield block
+            share = (before + reader.share * size) / max(1, total)
+            told(Reading(block.start + len(block.values), min(share, 1.0)))
+
+    def finish(self, rows: int, *, told: Told = silent) -> None:
+        """Refuse a table that turned out to be too short."""
+        check_rows(self.described(), np.empty((rows, 0)))
+        told(Reading(rows, 1.0))
+
+    def rows_of(self, number: int, table: Any = None) -> int:
+        """How many rows one of the files has; of text all of it must be read."""
+        if table is not None:
+            return len(table)
+        reader = _Reader(self.files[number], self.names, self.target_column)
+        with _unreadable_refused(reader.path):
+            return reader.rows()
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """What each file adds to the work, in bytes where they are known."""
+        if self.tables is not None or not all(os.path.exists(file.source) for file in self.files):
+            return [1] * len(self.files)
+        return [os.path.getsize(file.source) for file in self.files]
+
+    def _reader(self, number: int, start: int, table: Any) -> TableReader:
+        if table is None and self.tables is None:
+            return _Reader(self.files[number], self.names, self.target_column)
+        from vcuda.data.partitions import PartitionReader
+
+        computed = table if table is not None or self.tables is None else self.tables[number].compute()
+        return PartitionReader(self.files[number], self.names, self.target_column, computed, start)
 
     def described(self) -> RawTable:
         """The whole table as the checks of small tables take one, for messages that are about no single file."""
@@ -208,27 +247,25 @@ def cells_on_disk(path: Path) -> float:
     return max(path.stat().st_size / 8, float(columns))
 
 
-class _Reader:
-    """One pass over one file: ``done`` rows so far, and the ``share`` of the file that they are."""
+class TableReader:
+    """One pass over a part of a table: ``done`` rows so far, and the ``share`` of the part that they are."""
+
+    kind: str
 
     def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None) -> None:
         self.raw, self.names, self.target_column = raw, names, target_column
-        self.path = Path(raw.source)
-        self.kind = FILE_KINDS[_extension(self.path)[0]]
         # As they stand in the file, which may have spaces around names, and another order than the first file.
         written = {name.strip(): name for name in raw.names}
         self.columns = [written[name] for name in names]
         self.target = None if target_column is None else written[target_column]
         self.done, self.share = 0, 0.0
 
+    def batches(self, most: int) -> Iterator[Any]:
+        """Record batches of Arrow, of about so many rows or of as many as the format has."""
+        raise NotImplementedError
+
     def blocks(self, most: int, *, start: int) -> Iterator[Block]:
-        read = {"text": self._text_batches, "parquet": self._parquet_batches, "arrow": self._arrow_batches}[self.kind]
-        batches = read(most)
-        while True:
-            with _unreadable_refused(self.path):
-                batch = next(batches, None)
-            if batch is None:
-                return
+        for batch in self.batches(most):
             for offset in range(0, batch.num_rows, most):
                 part = batch.slice(offset, most)
                 block = self._block(part, start)
@@ -308,10 +345,39 @@ class _Reader:
         targets = tuple(dict.fromkeys(sets))
         return targets, np.array([targets.index(each) for each in sets], dtype=np.intp)[codes]
 
-    # Batches of each format ---------------------------------------------------------------------------------
-
     def _wanted(self) -> list[str]:
         return self.columns if self.target is None else [*self.columns, self.target]
+
+
+class _Reader(TableReader):
+    """One pass over one file."""
+
+    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None) -> None:
+        super().__init__(raw, names, target_column)
+        self.path = Path(raw.source)
+        self.kind = FILE_KINDS[_extension(self.path)[0]]
+
+    def batches(self, most: int) -> Iterator[Any]:
+        read = {"text": self._text_batches, "parquet": self._parquet_batches, "arrow": self._arrow_batches}[self.kind]
+        batches = read(most)
+        while True:
+            with _unreadable_refused(self.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def rows(self) -> int:
+        """How many rows the file has."""
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetFile
+
+        if self.kind == "parquet":
+            with ParquetFile(str(self.path)) as file:
+                return int(file.metadata.num_rows)
+        if self.kind == "arrow":
+            return sum(batch.num_rows for batch in self._arrow_batches(MOST_BLOCK_ROWS))
+        return sum(batch.num_rows for batch in self._text_pieces(dict.fromkeys(self._wanted(), pa.string())))
 
     def _parquet_batches(self, most: int) -> Iterator[Any]:
         from pyarrow.parquet import ParquetFile

@@ -12,9 +12,9 @@ from platform import python_version
 from typing import Any, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from vcuda.baselines import BASELINES, BaselineSpec
+from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
@@ -24,10 +24,15 @@ from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import rules_of_design, told_design
 from vcuda.fitting.discrete import settle_discrete
 from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
+from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.routes import ENGINES, STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.infer.blas import one_blas_thread
+from vcuda.infer.compilation import bounded_programs
+from vcuda.infer.journal_files import Checkpoint
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.scored import SCORES
 from vcuda.infer.straight_through import StraightThrough
+from vcuda.infer.workers import mapped_by
 from vcuda.models import MODELS
 from vcuda.models.base import FunctionalModel, Noise, check_noise
 from vcuda.models.scores import ScoreSpec
@@ -56,13 +61,16 @@ def fit(
     time_limit: float | None = None,
     seed: int = 0,
     progress: ProgressCallback = silent,
+    checkpoint: str | PathLike[str] | Checkpoint | None = None,
+    resume: bool = False,
+    client: Any = None,
 ) -> Posterior:
     """Learn which variable causes which, and how sure that is.
 
     Parameters
     ----------
     data
-        A path (CSV, TSV, Parquet, Feather), a pandas, Polars or Arrow table, an array, a :class:`Dataset`, or the
+        A path (CSV, TSV, Parquet, Feather), a pandas, Polars, Arrow or Dask table, an array, a :class:`Dataset`, or the
         name of a bundled table (``"sachs"``).
     model
         ``"auto"`` lets the evidence decide between the others; ``"linear"``; ``"gp"``, a smooth function of all causes
@@ -109,13 +117,25 @@ def fit(
         The same seed gives the same posterior on the same machine and versions.
     progress
         Called with a :class:`Progress` between compiled chunks.
+    checkpoint
+        A folder in which the fit keeps every few seconds what it has worked out, so that it can go on there when it was
+        killed. It is removed when the fit ends by itself.
+    resume
+        Whether to go on from what an earlier fit with the same data and arguments left in ``checkpoint``, if there is
+        anything; the posterior is that of a fit that was never killed. Seconds spent before count for ``time_limit``.
+    client
+        A Dask client (``dask.distributed.Client``), on whose workers parts of the fit are done; the posterior is the
+        same as without. :func:`vcuda.local_cluster` makes one of processes on this machine.
 
     Returns
     -------
     Posterior
         An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
     """
-    table = open_table(data, interventions=interventions, streamed=streamed, told=reading(progress))
+    workers = as_workers(client)
+    table = open_table(
+        data, interventions=interventions, streamed=streamed, told=reading(progress), mapped=mapped_by(workers)
+    )
     _check(model, engine, noise, preset, time_limit)
     check_imputations(imputations)
     known = as_knowledge(knowledge)
@@ -123,6 +143,7 @@ def fit(
         _check_baseline(model, engine, noise, prior, known, table)  # type: ignore[arg-type]
     else:
         _check_engine(model, engine, preset)
+    kept_in = as_checkpoint(checkpoint, resume)
     given, told_of_rows = table, []
     if isinstance(table, LargeTable) and not _needs_no_rows(model, engine, preset):
         table = table.sample
@@ -135,17 +156,34 @@ def fit(
     rules = rules_of_design(table, rules)
     marked = None if logarithm is None else _marked(logarithm, table)
     started = time.perf_counter()
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    request = Request(table, dag_prior, rules, marked, standardise, seed, progress, deadline, time_limit)
+    arguments = {
+        "data": given.fingerprint,
+        "streamed": isinstance(given, LargeTable),
+        "model": model,
+        "noise": noise,
+        "logarithm": None
+        if marked is None
+        else [name for name, taken in zip(table.names, marked, strict=True) if taken],
+        "prior": dag_prior,
+        "knowledge": known,
+        "engine": engine,
+        "preset": preset,
+        "standardise": standardise,
+        "imputations": imputations,
+        "seed": seed,
+    }
     asked, route = Asked(model, noise, engine), _route(model, engine, preset)
-    # Thousands of small factorisations: threads of BLAS that wait for each other took three times as long, and changed
-    # last digits with the number of cores.
-    with threadpool_limits(1, user_api="blas"):
+    with keeping(kept_in, arguments, versions()) as kept, one_blas_thread(), bounded_programs():
+        deadline = None if time_limit is None else time.monotonic() + time_limit - kept.spent_before
+        request = Request(
+            table, dag_prior, rules, marked, standardise, seed, progress, deadline, time_limit, kept.journal, workers
+        )
         if table.missing is None:
             outcome, told = route(request, *asked)
         else:
             by_evidence = model == "auto" and preset != "paper"
             outcome, told = fit_imputed(request, route, asked, count=imputations, by_evidence=by_evidence)
+        kept.status = outcome.status
     notes = [*table.notes, *told.pop("notes", ())]
     told["choice"]["sentences"][:0] = told_of_categories + told_of_rows
     if known:
@@ -168,7 +206,8 @@ def fit(
             "notes": notes,
         },
         "versions": versions(),
-        "seconds": time.perf_counter() - started,
+        "seconds": kept.seconds_before + time.perf_counter() - started,
+        **kept.told(),
     }
     if outcome.status.code != "ok":
         warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,9 +13,12 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.imputation import imputations, lognormal_columns
 from vcuda.data.sources import shortened
 from vcuda.errors import ConfigError
+from vcuda.fitting.outcomes import described, once_fitted, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
 from vcuda.infer.exact import Exact, TimeLimitError
-from vcuda.infer.progress import Progress
+from vcuda.infer.journal import FORGETFUL, fingerprint
+from vcuda.infer.progress import Progress, silent
+from vcuda.infer.workers import HERE
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
@@ -107,19 +111,25 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []
     told: Told | None = None
-    stopped = None
+    stopped, tried = None, 0
     fillings = _drawn(request, marked, watch)
     while len(outcomes) < count:
+        if told is not None and request.workers.count > 1:
+            done, stopped = _fitted_elsewhere(request, route, asked, watch)
+            outcomes = outcomes + done or spare
+            break
         choosing = told is None and by_evidence
         try:
             table = next(fillings)
+            tried += 1
             member = request._replace(
                 table=table,
                 seed=request.seed + watch.done,
                 progress=watch.tell,
                 deadline=watch.deadline(asked, choosing=choosing),
+                journal=request.journal.scope(f"filling {tried}"),
             )
-            outcome, found = route(member, *asked)
+            outcome, found = once_fitted(request.journal, f"filling {tried}, fitted", member, route, asked)
         except (KeyboardInterrupt, TimeLimitError, _StopError) as reason:
             outcomes = outcomes or spare
             if not outcomes:
@@ -149,6 +159,70 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
         # What came to nothing in its share of the time would blur what the others found.
         outcomes, stopped = finished, stopped or "the time limit"
     return _mixed(request.rows_in_memory, outcomes, told, count=count, stopped=stopped)
+
+
+class _Filling(NamedTuple):
+    """What is needed to fit any filling of a table."""
+
+    request: Request
+    route: Route
+    asked: Asked
+    seconds: float | None
+
+
+def _fit_filling(shared: _Filling, number: int) -> tuple[Outcome, Told]:
+    """Draw one filling, and fit it."""
+    request = shared.request
+    drawn = imputations(
+        request.rows_in_memory, 1, seed=request.seed, logarithm=request.logarithm, first=number, tell=lambda: None
+    )
+    deadline = None if shared.seconds is None else time.monotonic() + shared.seconds
+    return shared.route(
+        request._replace(table=next(drawn), seed=request.seed + number, deadline=deadline), *shared.asked
+    )
+
+
+def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watch) -> tuple[list[Outcome], str | None]:
+    """Fit the fillings that are left on workers; returns those that came to an end, and what stopped the others."""
+    numbers = list(range(watch.done, watch.count))
+    turns = -(-len(numbers) // request.workers.count)
+    left = request.seconds_left()
+    seconds = None if left is None else max(left, 0.0) / (1 if asked.has_no_partial_answer else turns)
+    # Callbacks, journals and clocks stay here.
+    bare = request._replace(progress=silent, journal=FORGETFUL, workers=HERE, deadline=None)
+    given = [
+        fingerprint(request.rows_in_memory.fingerprint, request.logarithm, request.seed, number, tuple(asked))
+        for number in numbers
+    ]
+    before = {
+        place: restored(known)[0]
+        for place, number in enumerate(numbers)
+        if (known := request.journal.recall(f"filling {number + 1}, elsewhere", given[place])) is not None
+    }
+    lacking = [place for place in range(len(numbers)) if place not in before]
+    kept: dict[int, tuple[Outcome, Told]] = {}
+    noted: set[int] = set()
+
+    def tell(share: float) -> None:
+        for place in set(kept) - noted:
+            noted.add(place)
+            outcome, told = kept[place]
+            if outcome.status.code != "interrupted":
+                name = f"filling {numbers[lacking[place]] + 1}, elsewhere"
+                request.journal.keep(name, given[lacking[place]], partial(described, outcome, told))
+        done = watch.done + len(before) + len(kept)
+        request.progress(Progress(done, watch.count, f"{done} of {watch.count} fillings are fitted"))
+
+    stopped = None
+    try:
+        shared = _Filling(bare, route, asked, seconds)
+        request.workers.map(_fit_filling, [numbers[place] for place in lacking], shared=shared, told=tell, kept=kept)
+    except (KeyboardInterrupt, TimeLimitError) as reason:
+        if not (kept or before or watch.done):
+            raise
+        stopped = "an interrupt" if isinstance(reason, KeyboardInterrupt) else "the time limit"
+    fitted = before | {lacking[place]: outcome for place, (outcome, _) in kept.items()}
+    return [fitted[place] for place in sorted(fitted)], stopped
 
 
 def _drawn(request: Request, marked: np.ndarray, watch: _Watch) -> Any:

@@ -18,11 +18,13 @@ from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import choose_engine
 from vcuda.infer.choice.models import Choice, choose_model
 from vcuda.infer.exact import Exact
+from vcuda.infer.journal import FORGETFUL, Journal, fingerprint, once
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.variational import Variational
+from vcuda.infer.workers import HERE, Workers
 from vcuda.models import MODELS
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import FunctionalModel, Noise
@@ -48,7 +50,8 @@ CHOOSING_SHARE = 0.3
 
 
 class Request(NamedTuple):
-    """What was asked for, apart from model and engine; ``rules`` is what is known of the edges."""
+    """What was asked for, apart from model and engine; ``rules`` is what is known of the edges, ``workers`` is where
+    parts of the work may be done."""
 
     table: Dataset | LargeTable
     prior: DagPrior
@@ -59,6 +62,8 @@ class Request(NamedTuple):
     progress: ProgressCallback
     deadline: float | None
     time_limit: float | None
+    journal: Journal = FORGETFUL
+    workers: Workers = HERE
 
     def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
@@ -67,7 +72,12 @@ class Request(NamedTuple):
             return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
         assert isinstance(spec, STREAMED)
         return ScoredTable.stream(
-            self.table, spec, logarithm=marked, standardise=self.standardise, told=reading(self.progress)
+            self.table,
+            spec,
+            logarithm=marked,
+            standardise=self.standardise,
+            told=reading(self.progress),
+            workers=self.workers,
         )
 
     @property
@@ -89,7 +99,7 @@ def fit_scored(
 ) -> tuple[Outcome, dict[str, Any]]:
     chosen, told = _score(request, model, noise, engine)
     if engine == "auto":
-        choice = choose_engine(chosen.score, seconds=request.seconds_left())
+        choice = choose_engine(chosen.score, seconds=_seconds_for_engine(request))
         engine = choice.engine
         told["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
@@ -102,11 +112,28 @@ def fit_scored(
         rules=request.rules,
         progress=request.progress,
         deadline=request.deadline,
+        journal=_journal_of(request, engine, told),
+        workers=request.workers,
     )
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
         told["choice"]["sentences"].append(note)
     return outcome, {"engine": _described(engine)} | told
+
+
+def _seconds_for_engine(request: Request) -> float | None:
+    """The seconds that are left for the engine; those that were left before the fit was resumed, since they decided
+    which engine it is."""
+    left = request.seconds_left()
+    if left is None:
+        return None
+    return float(once(request.journal, "seconds left", "", lambda: {"seconds": np.array(left)})["seconds"])
+
+
+def _journal_of(request: Request, engine: Any, told: dict[str, Any]) -> Journal:
+    """The part of the journal that belongs to an engine and a model of the table."""
+    chosen = fingerprint(engine, sorted(told["model"].items()), told["logarithm"], request.standardise, request.prior)
+    return request.journal.scope(f"engine {chosen[:8]}")
 
 
 def _score(
@@ -149,6 +176,7 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
         seed=request.seed,
         progress=request.progress,
         deadline=share,
+        journal=request.journal.scope("choice"),
     )
 
 
@@ -169,6 +197,7 @@ def fit_by_gradient(
         chosen = replace(chosen, scaling="columns")
     # The engine standardises by itself, and tells of it in its spec.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
+    told = {"model": to_json(functional), "logarithm": marked}
     outcome = run_straight_through(
         chosen,
         table,
@@ -179,13 +208,9 @@ def fit_by_gradient(
         **({} if request.rules is None else request.rules._asdict()),
         progress=request.progress,
         deadline=request.deadline,
+        journal=_journal_of(request, chosen, told),
     )
-    return outcome, {
-        "engine": _described(chosen),
-        "model": to_json(functional),
-        "logarithm": marked,
-        "choice": reasons,
-    }
+    return outcome, {"engine": _described(chosen), **told, "choice": reasons}
 
 
 def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:

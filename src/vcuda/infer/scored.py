@@ -17,9 +17,11 @@ from vcuda.data.statistics import gather_features
 from vcuda.data.streaming import Told
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact, ExactResult, exact_posterior
+from vcuda.infer.journal import FORGETFUL, Journal, remembering
 from vcuda.infer.orders import Orders, OrdersResult, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.variational import Variational, run_variational
+from vcuda.infer.workers import HERE, Workers, mapped_by
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 from vcuda.models.base import Noise
 from vcuda.models.discrete import BDeu
@@ -77,9 +79,11 @@ class ScoredTable(NamedTuple):
         logarithm: np.ndarray,
         standardise: bool,
         told: Told,
+        workers: Workers = HERE,
     ) -> ScoredTable:
         """A table on disk: one more pass if logarithms are taken, and one for the features of an additive score."""
-        logged = table.with_logarithms(logarithm, told=told)
+        mapped = mapped_by(workers)
+        logged = table.with_logarithms(logarithm, told=told, mapped=mapped)
         sums = []
         for column in np.flatnonzero(logarithm).tolist():
             free = logged.statistics.where_free(logged.names[column])
@@ -96,7 +100,7 @@ class ScoredTable(NamedTuple):
             chosen = [spec.choose(column) for column in standardised.T]
             bases = ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
             expand = partial(_expanded, chosen)
-            features = gather_features(logged.path, expand, statistics=logged.statistics, told=told)
+            features = gather_features(logged.path, expand, statistics=logged.statistics, told=told, mapped=mapped)
         score = prepare_streamed(spec, logged.statistics, features, bases)
         return cls(logged, score, units, log_jacobian)
 
@@ -147,8 +151,15 @@ def run_scored(
     rules: EdgeRules | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    journal: Journal = FORGETFUL,
+    workers: Workers = HERE,
 ) -> Outcome:
-    """Run an engine on a score, as far as known ``rules`` admit; ``deadline`` is on the clock of ``time.monotonic``."""
+    """Run an engine on a score, as far as known ``rules`` admit; ``deadline`` is on the clock of ``time.monotonic``.
+
+    The ``workers`` are handed what can be done apart. What the ``journal`` knows is not worked out again; the exact
+    engine keeps nothing in it but scores of sets.
+    """
+    table = table._replace(score=remembering(table.score, journal))
     asked: dict[str, Any] = {
         "edge_probability": prior.edge_probability,
         "names": table.data.names,
@@ -158,9 +169,10 @@ def run_scored(
     if rules is not None:
         asked |= rules._asdict()
     if isinstance(engine, Exact):
-        return _exact(engine, table, seed, asked)
+        return _exact(engine, table, seed, asked | {"workers": workers})
+    asked["journal"] = journal
     if isinstance(engine, Orders):
-        return _orders(engine, table, seed, asked)
+        return _orders(engine, table, seed, asked | {"workers": workers})
     return _variational(engine, table, seed, asked)
 
 

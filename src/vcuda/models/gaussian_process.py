@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -19,6 +20,7 @@ from vcuda.models.scores import (
     gains_by_sets,
     losses_by_sets,
     table_by_sets,
+    table_steps,
 )
 
 # Trace of a column's kernel that its features may miss; what matters comes later, by the budgets of sets.
@@ -66,6 +68,14 @@ def _largest(sizes: np.ndarray, budget: float) -> np.ndarray:
     return order[dropped:][::-1]
 
 
+class SetMemory(Protocol):
+    """Scores (d,) of sets of parents from before the fit was resumed, and for the next time."""
+
+    def recall(self, parents: tuple[int, ...]) -> np.ndarray | None: ...
+
+    def keep(self, parents: tuple[int, ...], scores: np.ndarray) -> None: ...
+
+
 @dataclass(frozen=True, eq=False)
 class GaussianProcessScore:
     """Gaussian process evidence of sets of parents; one factorisation of a set serves all targets.
@@ -75,7 +85,8 @@ class GaussianProcessScore:
     the fully independent training conditional). At n = 1,000 and three parents 50 random frequencies are 8 to
     22 nats too low, these features at most .08. Time O(n r²) a set for r features, r about 10, 80, 350 for 1,
     2, 3 parents; larger sets use the full kernel, n³ / 3 operations per amplitude, up to 4,000 rows, and
-    beyond that their 1,000 largest features. Scores of sets are remembered.
+    beyond that their 1,000 largest features. Scores of sets are remembered. Those in ``ahead`` were computed before
+    anybody asked for them, and count as known only from then on.
     """
 
     columns: np.ndarray
@@ -88,6 +99,8 @@ class GaussianProcessScore:
     max_parents: int
     margin: float
     known: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
+    memory: SetMemory | None = None
+    ahead: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
 
     @property
     def nodes(self) -> int:
@@ -103,7 +116,7 @@ class GaussianProcessScore:
         key = tuple(sorted(int(parent) for parent in parents))
         scores = self.known.get(key)
         if scores is None:
-            scores = self._evaluate(key)
+            scores = self._recalled(key)
             if len(self.known) * 8 * self.nodes > CACHE_BYTES:
                 self.known.pop(next(iter(self.known)), None)
             self.known[key] = scores
@@ -111,6 +124,12 @@ class GaussianProcessScore:
 
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         return table_by_sets(self, target, candidates, full=self.full_parents, margin=self.margin)
+
+    def table_steps(
+        self, ask: Callable[[int, Sequence[int]], float], target: int, chosen: np.ndarray
+    ) -> Generator[list[list[int]], None, np.ndarray]:
+        """Fill a table by scores that are asked for; yields the sets before it asks."""
+        return table_steps(ask, target, chosen, full=self.full_parents, margin=self.margin, most=self.max_parents)
 
     def remember(self, candidates: Sequence[np.ndarray]) -> Iterator[float]:
         """Score all sets that tables of these candidates (one array for each table) hold in any case.
@@ -135,7 +154,35 @@ class GaussianProcessScore:
     def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
         return losses_by_sets(self, target, parents)
 
-    def _evaluate(self, parents: tuple[int, ...]) -> np.ndarray:
+    def _recalled(self, parents: tuple[int, ...]) -> np.ndarray:
+        """Read the scores of a set from the memory, or evaluate them and keep them there."""
+        if self.memory is None:
+            return self._computed(parents)
+        scores = self.memory.recall(parents)
+        if scores is None:
+            scores = self._computed(parents)
+            self.memory.keep(parents, scores)
+        return scores
+
+    def _computed(self, parents: tuple[int, ...]) -> np.ndarray:
+        scores = self.ahead.pop(parents, None)
+        return self.evaluate(parents) if scores is None else scores
+
+    def foreseen(self, target: int, parents: Sequence[int]) -> float:
+        """Return the score of a set that is known or was computed ahead, without remembering that it was asked for."""
+        scores = self.peek(tuple(sorted(int(parent) for parent in parents)))
+        assert scores is not None, "a search must yield the sets that it is about to ask for"
+        return float(scores[target])
+
+    def peek(self, parents: tuple[int, ...]) -> np.ndarray | None:
+        """Return the scores (d,) of a set, in ascending order, if nothing need be computed for them."""
+        scores = self.known.get(parents)
+        if scores is None:
+            scores = self.ahead.get(parents)
+        return self.memory.recall(parents) if scores is None and self.memory is not None else scores
+
+    def evaluate(self, parents: tuple[int, ...]) -> np.ndarray:
+        """Compute the scores (d,) of all targets with these parents, in ascending order, and remember nothing."""
         if not parents:
             squares = np.einsum("nd,nd->d", self.columns, self.columns)
             return self.noise.log_evidence(squares, np.log1p(float(self.noise.rows)) * np.ones(self.nodes))

@@ -12,7 +12,7 @@ noise. It costs ``log(1 + n) / 2`` a node, whatever the parents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -111,7 +111,25 @@ def table_by_sets(
     most ``margin`` nats below the best set so far, and has minus infinity otherwise.
     """
     chosen = checked_candidates(target, candidates, score.nodes)
-    largest = chosen.size if score.max_parents is None else min(score.max_parents, chosen.size)
+    steps = table_steps(score.score, target, chosen, full=full, margin=margin, most=score.max_parents)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return np.asarray(end.value)
+
+
+def table_steps(
+    ask: Callable[[int, Sequence[int]], float],
+    target: int,
+    chosen: np.ndarray,
+    *,
+    full: int | None,
+    margin: float,
+    most: int | None,
+) -> Generator[list[list[int]], None, np.ndarray]:
+    """Fill a table as `table_by_sets` does, size by size; yields the sets of a size before it asks for their scores."""
+    largest = chosen.size if most is None else min(most, chosen.size)
     sizes = set_sizes(chosen.size)
     scores = np.full(sizes.size, -np.inf)
     for size in range(largest + 1):
@@ -120,9 +138,12 @@ def table_by_sets(
             live = np.flatnonzero((sizes == size - 1) & (scores >= scores.max() - margin))
             extended = np.unique(live[:, None] | (1 << np.arange(chosen.size)))
             indices = extended[sizes[extended] == size]
-        for index in indices.tolist():
-            parents = [int(node) for position, node in enumerate(chosen) if index >> position & 1]
-            scores[index] = score.score(target, parents)
+        sets = [
+            [int(node) for position, node in enumerate(chosen) if index >> position & 1] for index in indices.tolist()
+        ]
+        yield sets
+        for index, parents in zip(indices.tolist(), sets, strict=True):
+            scores[index] = ask(target, parents)
     return scores
 
 

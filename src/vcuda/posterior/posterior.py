@@ -263,6 +263,7 @@ class Posterior:
             "status": self.status.code,
             "status_sentence": self.status.sentence,
             "seconds": self.provenance["seconds"],
+            **({"resumed": self.provenance["resumed"]["times"]} if "resumed" in self.provenance else {}),
             "rows": self.provenance["data"]["rows"],
             "columns": self.provenance["data"]["columns"],
             "seed": self.provenance["seed"],

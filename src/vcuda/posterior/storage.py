@@ -19,9 +19,12 @@ import numpy as np
 from vcuda.errors import ConfigError, RunError
 from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
 from vcuda.posterior.laws import Law
+from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import Posterior, Status
 
 FORMAT = 1
+# The folder in a run where ``vcuda fit`` keeps what it has worked out, and the beginning of the names of drafts.
+CHECKPOINT, DRAFTS = "checkpoint", ".writing-"
 LAWS: dict[str, type[Law]] = {**MEMBER_LAWS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
@@ -32,12 +35,17 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give the name of a folder to write the run into")
-    if path.is_dir() and any(path.iterdir()) and not (path / "config.json").exists():
+    if path.is_dir() and not (path / "config.json").exists() and not all(_is_ours(each) for each in path.iterdir()):
         raise RunError(f"the folder {path} holds other files; give a new folder, or one with an earlier run")
     above = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(above, os.W_OK):
         raise RunError(f"no permission to write in {above}; choose another folder")
     return path
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is what a fit leaves that was killed before it had a config."""
+    return path.name in (*FILES, LOCK, CHECKPOINT) or path.name.startswith(DRAFTS)
 
 
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
@@ -65,11 +73,13 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     }
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=path) as workshop:
+        with tempfile.TemporaryDirectory(prefix=DRAFTS, dir=path) as workshop:
             for name in FILES:
                 with open(Path(workshop) / name, "wb") as file:
                     writers[name](file)
-            for name in FILES:
+            # A folder without a config is no run: whoever kills us in between leaves no mixture of two runs.
+            (path / "config.json").unlink(missing_ok=True)
+            for name in sorted(FILES, key=lambda name: name == "config.json"):
                 os.replace(Path(workshop) / name, path / name)
     except OSError as error:
         raise RunError(f"cannot write the run into {path}: {error.strerror or error}") from error

@@ -93,6 +93,14 @@ class TrainedMixture:
         self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
     ) -> Prediction:
         """One graph at a time, so memory stays at a few ``(n, d)`` arrays."""
+        from vcuda.models.precision import single_precision
+
+        with single_precision():
+            return self._predict(rng, values, graphs, names)
+
+    def _predict(
+        self, rng: np.random.Generator, values: np.ndarray, graphs: int, names: Sequence[str] | None
+    ) -> Prediction:
         import jax
         import jax.numpy as jnp
 

@@ -11,6 +11,16 @@ from vcuda.data.dataset import Dataset
 from vcuda.infer.climbing import climb
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import exact_posterior
+from vcuda.infer.journal import (
+    FORGETFUL,
+    Arrays,
+    Journal,
+    fingerprint,
+    generator_state,
+    once,
+    remembering,
+    set_generator,
+)
 from vcuda.infer.orders.candidates import choose_parents
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
@@ -59,8 +69,15 @@ CANDIDATES = (
 class Evidence:
     """The evidence of models of tables with the same columns, by one method, in the units of the table."""
 
-    def __init__(self, method: Method, prior: EdgePrior, rng: np.random.Generator, deadline: float | None) -> None:
-        self.method, self.prior, self.rng, self.deadline = method, prior, rng, deadline
+    def __init__(
+        self,
+        method: Method,
+        prior: EdgePrior,
+        rng: np.random.Generator,
+        deadline: float | None,
+        journal: Journal = FORGETFUL,
+    ) -> None:
+        self.method, self.prior, self.rng, self.deadline, self.journal = method, prior, rng, deadline, journal
         nodes = len(prior.required)
         self.columns = rng.permutation(nodes)[:SAMPLED_COLUMNS] if method == "one order" else np.arange(nodes)
         self.orders: dict[str, np.ndarray] = {}
@@ -78,10 +95,33 @@ class Evidence:
     def measure(
         self, candidate: Candidate, table: Dataset, *, may_stop: bool
     ) -> tuple[float, LocalScore | SharedNoise | None]:
-        """The evidence in the units of the table, and the score if it was prepared for all columns."""
+        """The evidence in the units of the table, and the score if it was prepared for all columns.
+
+        What the journal knows is not measured again, except of a Gaussian process: there the scores of sets are known,
+        and which of them it was asked for decides what its tables hold later.
+        """
+        if candidate.model == "gp":
+            return self._measured(candidate, table, may_stop)
+        score: LocalScore | SharedNoise | None = None
+
+        def work() -> Arrays:
+            nonlocal score
+            total, score = self._measured(candidate, table, may_stop)
+            graphs = np.array(self.graphs, dtype=bool)
+            return {"total": np.array(total), "graphs": graphs, "generator": generator_state(self.rng)}
+
+        given = fingerprint(table.fingerprint, candidate, self.method, self.prior, self.rng, self.graphs)
+        known = once(self.journal, f"evidence {given}", given, work)
+        set_generator(self.rng, known["generator"])
+        self.graphs = list(known["graphs"])
+        return float(known["total"]), score
+
+    def _measured(
+        self, candidate: Candidate, table: Dataset, may_stop: bool
+    ) -> tuple[float, LocalScore | SharedNoise | None]:
         if self.method == "one order":
             return self._by_one_order(candidate, table) * table.d / self.columns.size, None
-        score = prepare(candidate.spec, table.values, table.interventions)
+        score = remembering(prepare(candidate.spec, table.values, table.interventions), self.journal)
         if self.method == "best graph":
             return self._by_best_graph(candidate, score, table), score
         deadline = self.deadline if may_stop else None

@@ -23,6 +23,7 @@ from vcuda.infer.choice.evidence import CANDIDATES, Candidate, Evidence, Method
 from vcuda.infer.choice.logarithms import choose_logarithms
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import TimeLimitError
+from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, once
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.scored import ScoredTable, rescaled
 from vcuda.models.base import Noise
@@ -85,6 +86,7 @@ def choose_model(
     seed: int = 0,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    journal: Journal = FORGETFUL,
 ) -> Choice:
     """Compare models of the table by their evidence.
 
@@ -108,16 +110,25 @@ def choose_model(
         Told which model is being looked at.
     deadline
         On the clock of ``time.monotonic``: models that are not compared by then are left out, and the sentences say so.
+    journal
+        Where the evidence of every model is kept, also that there was no time for it.
     """
     prior = edge_prior(data.d, edge_probability, **({} if rules is None else rules._asdict()))
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"
+    given = fingerprint(data.fingerprint, prior, models, noise, logarithm, standardise, seed)
     raw = np.zeros(data.d, dtype=bool)
     scales, gains = [raw if logarithm is None else logarithm], np.full(data.d, np.nan)
     if logarithm is None:
         progress(Progress(0, 1, "comparing the scales of columns"))
-        chosen, gains = choose_logarithms(
-            data, prior, np.random.default_rng(seed), given_graph=data.d <= CLIMBED_COLUMNS
-        )
+
+        def scales_of_columns() -> Arrays:
+            chosen, gains = choose_logarithms(
+                data, prior, np.random.default_rng(seed), given_graph=data.d <= CLIMBED_COLUMNS
+            )
+            return {"chosen": chosen, "gains": gains}
+
+        known = once(journal, "logarithms", given, scales_of_columns)
+        chosen, gains = known["chosen"], known["gains"]
         if chosen.any():
             scales = [chosen, raw]
     if data.d > NONLINEAR_COLUMNS:
@@ -127,23 +138,33 @@ def choose_model(
     candidates = [one for one in CANDIDATES if one.model in models and noise in (None, one.noise)]
     if not candidates:
         raise ConfigError(f"no model to choose from has {noise} noise; name the model, for example model='linear'")
-    evidence = Evidence(method, prior, np.random.default_rng(seed), deadline)
+    evidence = Evidence(method, prior, np.random.default_rng(seed), deadline, journal)
     measured: list[Measured] = []
     late: list[str] = []
+    steps: list[str] = []
+    # What there was no time for is left out when the fit is resumed, too: it went on without it.
+    decided = journal.recall("compared", given)
     for candidate in candidates:
         for mask in _scales_worth_trying(candidate, scales, measured):
-            if measured and deadline is not None and time.monotonic() > deadline:
+            step = f"{candidate.words}, {int(mask.sum())} logarithms"
+            if decided is not None:
+                in_time = step in decided["steps"]
+            else:
+                in_time = not measured or deadline is None or time.monotonic() <= deadline
+            if not in_time:
                 late.append(candidate.words)
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))
             table, units = rescaled(data, logarithm=mask, standardise=standardise)
             try:
                 # There is always a first model to fall back on.
-                total, score = evidence.measure(candidate, table, may_stop=bool(measured))
+                total, score = evidence.measure(candidate, table, may_stop=bool(measured) and decided is None)
             except TimeLimitError:
                 late.append(candidate.words)
                 continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
+            steps.append(step)
+    journal.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
     sentences = _sentences(data, best, measured, gains, method, late)

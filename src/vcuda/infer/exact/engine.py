@@ -26,16 +26,19 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.infer.ahead import Ahead
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact.drawing import ancestor_shares, sample_graphs, sample_orders
 from vcuda.infer.exact.lattice import (
+    SCORING,
     build_lattice,
     edge_marginals,
     log_order_count,
 )
 from vcuda.infer.exact.limits import check_size, until
 from vcuda.infer.exact.noise_grid import noise_grid
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.progress import Progress, ProgressCallback, silent
+from vcuda.infer.workers import HERE, Workers
 from vcuda.models.scores import LocalScore, SharedNoise
 from vcuda.posterior.samples import GraphSamples
 
@@ -93,6 +96,7 @@ def exact_posterior(
     memory_gb: float = 4.0,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    workers: Workers = HERE,
 ) -> ExactResult:
     """Compute edge probabilities and evidence exactly, and draw independent orders and DAGs.
 
@@ -121,6 +125,8 @@ def exact_posterior(
     deadline
         On the clock of ``time.monotonic``. There is no partial answer, so that a run which comes to it is
         refused with a ConfigError, at the next step; :func:`seconds_needed` tells beforehand.
+    workers
+        Where sets of parents of a Gaussian process are scored; they change no number.
     """
     nodes = score.nodes
     prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
@@ -131,6 +137,7 @@ def exact_posterior(
     if isinstance(score, SharedNoise):
         lattices, log_weights, variances = noise_grid(score, prior, progress, keep=keep)
     else:
+        Ahead(workers, told=lambda: progress(Progress(0, nodes, SCORING))).full_tables(score, prior)
         lattices = [build_lattice(score, prior, progress, keep=keep)]
         log_weights, variances = np.array([lattices[0].log_total]), np.ones(1)
     log_total = float(logsumexp(log_weights))

@@ -21,6 +21,7 @@ from vcuda.models.scores import GramScore, LocalScore
 # Sets of predecessors that are less probable than this do not count: 2**24 of them would weigh 2e-11.
 NEGLIGIBLE = 1e-18
 THREADS = min(os.cpu_count() or 1, 8)
+SCORING = "scoring all parent sets"
 
 
 class Lattice(NamedTuple):
@@ -107,8 +108,7 @@ def sum_over_subsets(values: np.ndarray) -> None:
 
 def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallback, *, keep: bool) -> Lattice:
     nodes = score.nodes
-    detail = "scoring all parent sets"
-    tables = _tables_at_once(score, prior, lambda share: progress(Progress(share * nodes, nodes, detail)))
+    tables = _tables_at_once(score, prior, lambda share: progress(Progress(share * nodes, nodes, SCORING)))
     sums = np.empty((nodes, 1 << (nodes - 1)))
     # Weights take the place of the scores that they are made of.
     weights = tables if tables is not None else np.empty_like(sums) if keep else None
@@ -137,7 +137,7 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
             for node, largest in enumerate(found):
                 shift += largest
                 tasks.append(pool.submit(transform, node))
-                progress(Progress(node + 1, nodes, detail))
+                progress(Progress(node + 1, nodes, SCORING))
             for task in tasks:
                 task.result()
         except BaseException:

@@ -4,21 +4,27 @@ A Gaussian process over parents takes 2 to 30 ms a set (for all targets at once)
 subsets are out of reach. Scored are single candidates, pairs of which one explains something alone, and
 extensions of the sets that are best under sampled orders; what is not scored has weight zero. Additive
 functions, a hundred times cheaper, say which columns are worth trying next.
+
+The searches are generators that yield the sets which they are about to ask for, so that with workers the sets of all
+targets can be scored ahead, side by side (``vcuda.infer.ahead``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from vcuda.graphs import ancestors
+from vcuda.infer.ahead import Ahead, Steps, finished
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.candidates import Candidates
-from vcuda.infer.orders.matched import MatchedFilter
+from vcuda.infer.orders.matched import MatchedFilter, seconds_of_searches
+from vcuda.infer.workers import HERE
 from vcuda.models.additive import AdditiveBasis, AdditiveBasisScore
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, score_of
@@ -31,6 +37,12 @@ LARGEST_SET = 9
 HOPEFUL = 15.0
 POOLED = 10
 SWAPPED = 5
+# Matched filters are searched here if all searches take less: every worker would first make a filter of its own.
+WORTH_SECONDS = 4.0
+
+# The score of a target with a set of parents.
+Asked = Callable[[int, Sequence[int]], float]
+NOT_AHEAD = Ahead()
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +57,7 @@ class GrowingScore:
     screen: AdditiveBasisScore
     prior: EdgePrior
     grown: set[tuple[int, bytes, bytes]] = field(default_factory=set)
+    hoped: dict[tuple[int, tuple[int, ...]], np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def over(cls, score: GaussianProcessScore, prior: EdgePrior) -> GrowingScore:
@@ -70,11 +83,12 @@ class GrowingScore:
         if len(parents) == 0:
             return self.exact.gains(target, ())
         gained = np.full(self.nodes, -np.inf)
-        hopes = self.screen.gains(target, parents)
+        hopes = self.hoped.pop((target, tuple(parents)), None)
+        if hopes is None:
+            hopes = self.screen.gains(target, parents)
         before = self.exact.score(target, parents)
-        for other in np.argsort(-hopes)[:TRIED]:
-            if np.isfinite(hopes[other]):
-                gained[other] = self.exact.score(target, [*parents, int(other)]) - before
+        for other in _tried(hopes):
+            gained[other] = self.exact.score(target, [*parents, other]) - before
         return gained
 
     def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
@@ -82,11 +96,8 @@ class GrowingScore:
 
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         chosen = np.asarray(candidates, dtype=np.int64)
-        alone = np.array([self.exact.score(target, [c]) for c in chosen]) - self.exact.score(target, ())
-        useful = alone + self.prior.log_odds[chosen, target] > 0
-        for first, second in combinations(range(chosen.size), 2):
-            if useful[first] or useful[second]:
-                self.exact.scores_of_set(chosen[[first, second]])
+        for pair in finished(self.table_steps(self.exact.score, target, chosen)):
+            self.exact.scores_of_set(pair)
         bit = {int(candidate): 1 << position for position, candidate in enumerate(chosen)}
         scores = np.full(1 << chosen.size, -np.inf)
         for parents, known in self.exact.known.items():
@@ -99,42 +110,81 @@ class GrowingScore:
 
         All extensions tried stay in the tables, and so do the subsets of the last set with one member less.
         """
-        key = (target, np.sort(parents).tobytes(), np.sort(pool).tobytes())
+        key = _growth(target, parents, pool)
         if key in self.grown:
             return False
         self.grown.add(key)
+        return finished(self.grow_steps(self.exact.score, target, parents, pool))
+
+    def search_hub(self, target: int, parents: np.ndarray, sets: Sequence[Sequence[int]]) -> list[int]:
+        """Look for a better set than ``parents``, from ``sets`` of columns that explain the target only together.
+
+        Returns it, or an empty list. Its subsets with one and two members less are scored too.
+        """
+        return finished(self.hub_steps(self.exact.score, target, parents, sets))
+
+    # Searches, as generators of the sets that they are about to ask for --------------------------------------------
+
+    def gains_steps(self, target: int, parents: Sequence[int]) -> Steps[None]:
+        """What `gains` asks for."""
+        if len(parents) == 0:
+            yield [(), *([other] for other in range(self.nodes) if other != target)]
+            return
+        hopes = self.screen.gains(target, parents)
+        self.hoped[target, tuple(parents)] = hopes
+        yield [parents, *([*parents, other] for other in _tried(hopes))]
+
+    def table_steps(self, ask: Asked, target: int, chosen: np.ndarray) -> Steps[list[list[int]]]:
+        """Return the pairs that a table holds beside the single candidates."""
+        yield [(), *([c] for c in chosen)]
+        alone = np.array([ask(target, [c]) for c in chosen]) - ask(target, ())
+        useful = alone + self.prior.log_odds[chosen, target] > 0
+        positions = combinations(range(chosen.size), 2)
+        pairs = [chosen[[first, second]].tolist() for first, second in positions if useful[first] or useful[second]]
+        yield pairs
+        return pairs
+
+    def grow_steps(self, ask: Asked, target: int, parents: np.ndarray, pool: np.ndarray) -> Steps[bool]:
+        """Extend a set as `grow` does."""
         odds = self.prior.log_odds[:, target]
         current = [int(parent) for parent in parents]
-        best = self.exact.score(target, current) + odds[current].sum()
+        yield [current]
+        best = ask(target, current) + odds[current].sum()
         improved = False
         while len(current) < LARGEST_SET:
             others = [int(other) for other in pool if other not in current]
-            weights = [self.exact.score(target, [*current, other]) + odds[[*current, other]].sum() for other in others]
+            yield [[*current, other] for other in others]
+            weights = [ask(target, [*current, other]) + odds[[*current, other]].sum() for other in others]
             if not weights or max(weights) <= best:
                 break
             best = max(weights)
             current.append(others[int(np.argmax(weights))])
             improved = True
         if len(current) > 2:
-            for left_out in range(len(current)):
-                fewer = current[:left_out] + current[left_out + 1 :]
-                improved |= bool(self.exact.score(target, fewer) + odds[fewer].sum() > best)
+            subsets = [current[:left_out] + current[left_out + 1 :] for left_out in range(len(current))]
+            yield subsets
+            for fewer in subsets:
+                improved |= bool(ask(target, fewer) + odds[fewer].sum() > best)
         return improved
 
-    def search_hub(self, matched: MatchedFilter, target: int, parents: np.ndarray, pool: np.ndarray) -> list[int]:
-        """Look for a better set than ``parents`` among columns that explain the target only together.
+    def hub_steps(
+        self, ask: Asked, target: int, parents: np.ndarray, sets: Sequence[Sequence[int]]
+    ) -> Steps[list[int]]:
+        """Search as `search_hub` does."""
 
-        Returns it, or an empty list. Its subsets with one and two members less are scored too.
-        """
-        start = self._weight(target, [int(parent) for parent in parents])
-        sets = [list(some) for some in matched.search(target, pool)]
+        def weight(some: Sequence[int]) -> float:
+            chosen = list(some)
+            return ask(target, chosen) + float(self.prior.log_odds[chosen, target].sum())
+
+        known = [int(parent) for parent in parents]
+        yield [known, *sets]
+        start = weight(known)
         if not sets:
             return []
-        weights = [self._weight(target, some) for some in sets]
-        current, best = sets[int(np.argmax(weights))], max(weights)
-        known = {int(parent) for parent in parents}
+        weights = [weight(some) for some in sets]
+        current, best = list(sets[int(np.argmax(weights))]), max(weights)
         # What only adds to the known parents, or drops some, is found by growing.
-        nested = known <= set(current) or known >= set(current)
+        nested = set(known) <= set(current) or set(known) >= set(current)
         if best < start - HOPEFUL or (nested and best <= start):
             return []
         counts = np.bincount(np.concatenate([np.array(some) for some in sets]), minlength=self.nodes)
@@ -145,19 +195,27 @@ class GrowingScore:
             if len(current) >= SWAPPED:
                 moves += [[*(i for i in current if i != left), other] for left in current for other in near]
             moves = [move for move in moves if len(set(move)) == len(move)]
-            tried = [self._weight(target, move) for move in moves]
+            yield moves
+            tried = [weight(move) for move in moves]
             if max(tried) <= best:
                 break
             current, best = moves[int(np.argmax(tried))], max(tried)
         if best <= start:
             return []
-        for left in combinations(current, min(2, len(current))):
-            self._weight(target, [i for i in current if i not in left])
+        smaller = [[i for i in current if i not in left] for left in combinations(current, min(2, len(current)))]
+        yield smaller
+        for some in smaller:
+            weight(some)
         return current
 
-    def _weight(self, target: int, parents: Sequence[int]) -> float:
-        chosen = list(parents)
-        return self.exact.score(target, chosen) + float(self.prior.log_odds[chosen, target].sum())
+
+def _tried(hopes: np.ndarray) -> list[int]:
+    """The columns that the screen proposes, best first."""
+    return [int(other) for other in np.argsort(-hopes)[:TRIED] if np.isfinite(hopes[other])]
+
+
+def _growth(target: int, parents: np.ndarray, pool: np.ndarray) -> tuple[int, bytes, bytes]:
+    return target, np.sort(parents).tobytes(), np.sort(pool).tobytes()
 
 
 def growing(score: Any, prior: EdgePrior) -> Any:
@@ -174,6 +232,53 @@ def screen_of(score: Any) -> Any:
     return score.screen
 
 
+def foresee_tables(score: Any, candidates: Candidates, prior: EdgePrior, ahead: Ahead) -> None:
+    """Score ahead what tables of these candidates will ask for."""
+    if not ahead.is_worth_it:
+        return
+    searches = []
+    for target, both in enumerate(zip(candidates.free, candidates.fixed, strict=True)):
+        part = score_of(score, target)
+        chosen = np.union1d(np.concatenate(both), np.flatnonzero(prior.required[:, target])).astype(np.int64)
+        searches.append((part.exact, part.table_steps(part.exact.foreseen, target, chosen)))
+    ahead.in_step(searches)
+
+
+def foresee_gains(score: Any, graphs: Sequence[Sequence[np.ndarray]], ahead: Ahead) -> None:
+    """Score ahead what one more parent in sampled graphs will be judged by."""
+    if not ahead.is_worth_it:
+        return
+    sets = {(target, tuple(parents.tolist())) for graph in graphs for target, parents in enumerate(graph)}
+    searches = []
+    for target, parents in sorted(sets):
+        part = score_of(score, target)
+        searches.append((part.exact, part.gains_steps(target, parents)))
+    ahead.in_step(searches)
+
+
+def forget_unasked(score: Any) -> None:
+    """Drop what was foreseen and then not asked for."""
+    for part in score.parts if isinstance(score, InterventionalScore) else (score,):
+        part.exact.ahead.clear()
+        part.hoped.clear()
+
+
+class _Filter:
+    """A matched filter that is made where it is used, from columns that are a hundred times smaller."""
+
+    def __init__(self, columns: np.ndarray) -> None:
+        self.columns = columns
+
+    @cached_property
+    def matched(self) -> MatchedFilter:
+        return MatchedFilter.of(self.columns)
+
+
+def _promising(shared: _Filter, asked: tuple[int, np.ndarray]) -> list[tuple[int, ...]]:
+    """The sets that a matched filter finds for a target in a pool."""
+    return shared.matched.search(*asked)
+
+
 def search_hubs(
     score: Any,
     candidates: Candidates,
@@ -181,6 +286,7 @@ def search_hubs(
     *,
     cap: int,
     go_on: Callable[[int], bool] = lambda node: True,
+    ahead: Ahead = NOT_AHEAD,
 ) -> tuple[Candidates, int]:
     """Search all nodes for parents that show only together, among what does not descend from them in the best
     graph.
@@ -195,19 +301,35 @@ def search_hubs(
     free = list(candidates.free)
     improved = 0
     parts = score.part_of if isinstance(score, InterventionalScore) else np.zeros(nodes, dtype=np.int64)
-    matched, of_part = None, -1
-    for target in np.argsort(parts, kind="stable").tolist():
-        if not go_on(target):
-            break
-        part = score_of(score, target)
-        if matched is None or parts[target] != of_part:
-            matched, of_part = MatchedFilter.of(part.exact.columns), int(parts[target])
-        allowed = np.isfinite(part.prior.log_odds[:, target]) & ~descends[target]
-        found = part.search_hub(matched, target, graph[target], np.flatnonzero(allowed))
-        if found:
-            improved += 1
-            others = free[target][~np.isin(free[target], found)]
-            free[target] = np.union1d(found, others[: max(cap - len(found), 0)]).astype(np.int64)
+
+    def pool(target: int) -> np.ndarray:
+        odds = score_of(score, target).prior.log_odds[:, target]
+        return np.flatnonzero(np.isfinite(odds) & ~descends[target])
+
+    for number in np.unique(parts):
+        members = np.flatnonzero(parts == number).tolist()
+        part = score_of(score, members[0])
+        shared = _Filter(part.exact.columns)
+        promising: dict[int, list[tuple[int, ...]]] = {}
+        if ahead.is_worth_it and go_on(members[0]):
+            asked = [(target, pool(target)) for target in members]
+            elsewhere = seconds_of_searches(part.exact.columns, len(members)) > WORTH_SECONDS
+            search = (ahead.workers if elsewhere else HERE).map
+            found = search(_promising, asked, shared=shared, told=lambda share: ahead.told())
+            promising = dict(zip(members, found, strict=True))
+            ahead.in_step(
+                (part.exact, part.hub_steps(part.exact.foreseen, target, graph[target], promising[target]))
+                for target in members
+            )
+        for target in members:
+            if not go_on(target):
+                return Candidates(tuple(free), candidates.fixed), improved
+            sets = promising[target] if target in promising else _promising(shared, (target, pool(target)))
+            hub = part.search_hub(target, graph[target], sets)
+            if hub:
+                improved += 1
+                others = free[target][~np.isin(free[target], hub)]
+                free[target] = np.union1d(hub, others[: max(cap - len(hub), 0)]).astype(np.int64)
     return Candidates(tuple(free), candidates.fixed), improved
 
 
@@ -216,14 +338,23 @@ def grow_tables(
     candidates: Sequence[np.ndarray],
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
+    *,
+    ahead: Ahead = NOT_AHEAD,
 ) -> int:
     """Extend the best sets of all nodes under sampled orders; return for how many there is a better one
     now."""
-    improved = 0
-    for target, chosen in enumerate(candidates):
-        better = False
-        for graph, rank in zip(graphs, ranks, strict=True):
-            pool = chosen[rank[chosen] < rank[target]]
-            better |= score_of(score, target).grow(target, graph[target], pool)
-        improved += better
-    return improved
+    growths = [
+        (target, graph[target], chosen[rank[chosen] < rank[target]])
+        for target, chosen in enumerate(candidates)
+        for graph, rank in zip(graphs, ranks, strict=True)
+    ]
+    if ahead.is_worth_it:
+        # What was grown before is not grown again, and chains often agree.
+        new = {_growth(*growth): growth for growth in growths}
+        new = {key: growth for key, growth in new.items() if key not in score_of(score, growth[0]).grown}
+        parts = [(score_of(score, growth[0]), growth) for growth in new.values()]
+        ahead.in_step((part.exact, part.grow_steps(part.exact.foreseen, *growth)) for part, growth in parts)
+    improved = np.zeros(len(candidates), dtype=bool)
+    for target, parents, pool in growths:
+        improved[target] |= score_of(score, target).grow(target, parents, pool)
+    return int(improved.sum())

@@ -6,15 +6,28 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
-from vcuda.infer.orders.sweeps import Chains, Classes, draw_noise, energies_of, masks_of, run_block, spread
+from vcuda.infer.devices import mesh_for, place
+from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, generator_state, set_generator
+from vcuda.infer.orders.groups import SECONDS_A_STRETCH, WORTH_SECONDS, Stage, run_in_groups, seconds_of
+from vcuda.infer.orders.sweeps import (
+    DIVIDED_CHAINS,
+    Chains,
+    Classes,
+    draw_noise,
+    energies_of,
+    masks_of,
+    run_block,
+    spread,
+)
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import Progress, ProgressCallback
+from vcuda.infer.workers import HERE, Told, Workers
 
 BLOCK = 10
 # Practically zero: chains at this inverse temperature feel only the costs of fixed parents.
@@ -64,12 +77,23 @@ class Ladders:
     result.
 
     ``betas`` (l,) are the inverse temperatures of a ladder, the first being 1; ``fresh`` (r,) says which
-    replicas started from random orders.
+    replicas started from random orders. Blocks that the ``journal`` knows are not run again; long schedules are run
+    on ``workers``, replicas apart.
     """
 
-    def __init__(self, rng: np.random.Generator, *, replicas: int, betas: np.ndarray) -> None:
-        self.rng, self.betas = rng, betas
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        *,
+        replicas: int,
+        betas: np.ndarray,
+        journal: Journal = FORGETFUL,
+        workers: Workers = HERE,
+    ) -> None:
+        self.rng, self.betas, self.journal, self.workers = rng, betas, journal, workers
+        self._blocks = 0
         self.shape = (replicas, betas.size)
+        self.mesh = mesh_for(replicas)
         self.fresh = np.ones(replicas, dtype=bool)
         self._classes: Classes | None = None
         self._orders = np.zeros((0, 0), dtype=np.int64)
@@ -77,8 +101,11 @@ class Ladders:
     def use(self, tables: ParentTables, *, width: int) -> None:
         """Take new tables; the chains keep their orders, as far as fixed parents come first in them."""
         network, self._classes = tables.network(width=width, before=self._classes)
-        self._network = jax.device_put(network)
+        self._network = place(network, self.mesh)
         self._tables, self._nodes = tables, tables.nodes
+        self._stage = Stage(network, self._classes)
+        # The shifts are sums over whole tables, so that other scores show in them.
+        self._given = fingerprint(tables.candidates, tables.fixed, tables.shifts, tables.corrections)
         self._constrained = any(fixed.size for fixed in tables.fixed)
         self._obey_fixed()
 
@@ -126,24 +153,90 @@ class Ladders:
         """
         replicas, levels = self.shape
         assert self._classes is not None
+        elsewhere: list[dict[str, np.ndarray]] = []
         for start in range(0, len(schedule), BLOCK):
-            part = schedule[start : start + BLOCK]
-            # A shorter block would be compiled anew; a few more sweeps at the last temperatures do no harm.
-            betas = np.concatenate([part, np.repeat(part[-1:], BLOCK - len(part), axis=0)]).astype(np.float32)
+            betas = _block_betas(schedule, start)
+            given = fingerprint(self._given, self.rng, self._orders, self._holders, betas, swap)
+            self._blocks += 1
+            known = self.journal.recall(f"block {self._blocks}", given)
+            if known is not None:
+                self._replay(known, record)
+                clock.done += BLOCK
+                if not clock.in_time():
+                    break
+                continue
+            elsewhere = elsewhere or self._run_elsewhere(schedule[start:], swap, lambda _: clock.tell(0, detail))
+            if elsewhere:
+                seen = elsewhere.pop(0)
+                self._replay(seen, record)
+                self.journal.keep(f"block {self._blocks}", given, partial(self._after, seen))
+                clock.tell(BLOCK, detail)
+                if not clock.in_time():
+                    break
+                continue
             noise = draw_noise(self.rng, self._classes, sweeps=BLOCK, replicas=replicas, levels=levels, swap=swap)
             priorities = jnp.asarray(spread(self.rng, self._orders))
             chains = Chains(priorities, masks_of(self._network, priorities), jnp.asarray(self._holders))
-            chains, block = run_block(self._network, chains, noise, betas, widths=self._classes.widths)
+            chains = chains if self.mesh is None else place(chains, self.mesh, DIVIDED_CHAINS)
+            widths = self._classes.widths
+            chains, block = run_block(self._network, chains, noise, betas, widths=widths, mesh=self.mesh)
             self._orders = np.argsort(np.asarray(chains.priorities[:-1]), axis=0, kind="stable").T
             self._holders = np.asarray(chains.holders)
-            record.tables = self._tables
-            record.energies.append(np.asarray(block.energies, dtype=np.float64))
-            record.cold.append(np.asarray(block.cold))
-            record.edges.append(np.asarray(block.edges, dtype=np.float64) / BLOCK)
-            record.swapped.append(np.asarray(block.swapped))
+            seen = {name: np.asarray(getattr(block, name)) for name in ("energies", "cold", "edges", "swapped")}
+            seen["swapped"] = seen["swapped"].reshape(-1, levels).sum(axis=0, dtype=np.int32)
+            self._note(seen, record)
+            self.journal.keep(f"block {self._blocks}", given, partial(self._after, seen))
             clock.tell(BLOCK, detail)
             if not clock.in_time():
                 break
+
+    def _run_elsewhere(self, schedule: np.ndarray, swap: bool, told: Told) -> list[dict[str, np.ndarray]]:
+        """Run the next blocks of a schedule on workers, if that is worth it; returns what each leaves behind."""
+        assert self._classes is not None
+        if self.workers.count == 1:
+            return []
+        seconds = seconds_of(self._classes, sweeps=len(schedule), chains=self._holders.size)
+        if seconds < WORTH_SECONDS:
+            return []
+        blocks = -(-len(schedule) // BLOCK)
+        stretch = max(1, min(blocks, round(SECONDS_A_STRETCH / seconds * blocks * self.workers.count)))
+        return run_in_groups(
+            self.workers,
+            self._stage,
+            orders=self._orders,
+            holders=self._holders,
+            rng=self.rng,
+            betas=np.stack([_block_betas(schedule, start) for start in range(0, stretch * BLOCK, BLOCK)]),
+            swap=swap,
+            told=told,
+        )
+
+    def _note(self, seen: Arrays, record: Record) -> None:
+        record.tables = self._tables
+        record.energies.append(seen["energies"].astype(np.float64))
+        record.cold.append(seen["cold"])
+        record.edges.append(seen["edges"].astype(np.float64) / BLOCK)
+        record.swapped.append(seen["swapped"])
+
+    def _after(self, seen: Arrays) -> Arrays:
+        """All that a block leaves behind; orders in as few bytes as hold them."""
+        orders = self._orders.astype(np.min_scalar_type(self._nodes))
+        return {**seen, "orders": orders, "holders": self._holders, "generator": generator_state(self.rng)}
+
+    def _replay(self, known: Arrays, record: Record) -> None:
+        """Leave behind what a block left when it was run."""
+        self._orders, self._holders = known["orders"].astype(np.int64), known["holders"]
+        set_generator(self.rng, known["generator"])
+        self._note(known, record)
+
+
+def _block_betas(schedule: np.ndarray, start: int) -> np.ndarray:
+    """The inverse temperatures (BLOCK, r, l) of the block that begins at a sweep.
+
+    A shorter block would be compiled anew; a few more sweeps at the last temperatures do no harm.
+    """
+    part = schedule[start : start + BLOCK]
+    return np.concatenate([part, np.repeat(part[-1:], BLOCK - len(part), axis=0)]).astype(np.float32)
 
 
 def parents_first(order: np.ndarray, parents: Sequence[np.ndarray]) -> np.ndarray:

@@ -17,12 +17,16 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.infer.compilation import single_precision, use_compilation_cache
+from vcuda.infer.devices import devices_of
 from vcuda.infer.edge_prior import EdgePrior, edge_prior
+from vcuda.infer.journal import FORGETFUL, Journal
 from vcuda.infer.orders.agreement import compare_replicas, judge
 from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Orders, Search
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.workers import HERE, Workers
 from vcuda.models.discrete import BDeuScore
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
@@ -56,6 +60,7 @@ class OrdersResult(NamedTuple):
     trace: dict[str, np.ndarray]
 
 
+@single_precision()
 def run_orders(
     spec: Orders,
     score: LocalScore | SharedNoise,
@@ -70,6 +75,8 @@ def run_orders(
     start_order: np.ndarray | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    journal: Journal = FORGETFUL,
+    workers: Workers = HERE,
 ) -> OrdersResult:
     """Sample orders and DAGs from the posterior.
 
@@ -99,11 +106,16 @@ def run_orders(
     deadline
         On the clock of ``time.monotonic``: the run then ends after the current block and returns what there
         is.
+    journal
+        What is known from before the fit was resumed, and is kept for the next time.
+    workers
+        Where tables are filled, sets of parents scored, and replicas run; they change no number.
 
     Notes
     -----
     An interrupt from the keyboard during the sampling does the same as the deadline.
     """
+    use_compilation_cache()
     nodes = score.nodes
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, got {samples}")
@@ -114,7 +126,8 @@ def run_orders(
     betas = _inverse_temperatures(spec, score)
     annealing = spec.annealing or (120 if nodes >= LARGE else 60)
     clock = Clock(deadline, progress, total=spec.sweeps + annealing + 4 * spec.round_sweeps + 60)
-    search = Search(spec, score, prior, Ladders(rng, replicas=spec.replicas, betas=betas), clock, start_order)
+    ladders = Ladders(rng, replicas=spec.replicas, betas=betas, journal=journal, workers=workers)
+    search = Search(spec, score, prior, ladders, clock, start_order, workers)
     final = Record()
     log_ratios = np.full((0, betas.size), np.nan)
     try:
@@ -205,6 +218,7 @@ def _summarise(
         "second_opinion_above": search.above_sampled(),
         "log_score_fell": float(np.max(np.maximum.accumulate(totals) - totals)) if totals.size else 0.0,
         "log_evidence_spread": spread,
+        "devices": devices_of(ladders.mesh),
     }
     status = judge(numbers, stopped=search.clock.stopped)
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcuda.errors import ConfigError
+from vcuda.infer.ahead import Ahead
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.journal import fingerprint, generator_state, once, ragged, set_generator, split
 from vcuda.infer.orders.candidates import (
     Candidates,
     all_others,
@@ -20,11 +22,20 @@ from vcuda.infer.orders.candidates import (
     settle,
     widen,
 )
-from vcuda.infer.orders.growing import grow_tables, growing, screen_of, search_hubs
+from vcuda.infer.orders.growing import (
+    foresee_gains,
+    foresee_tables,
+    forget_unasked,
+    grow_tables,
+    growing,
+    screen_of,
+    search_hubs,
+)
 from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
 from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opinion
 from vcuda.infer.orders.tables import ParentTables, build_tables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
+from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import kind_of, of_most_rows
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
@@ -119,8 +130,11 @@ class Search:
         ladders: Ladders,
         clock: Clock,
         start_order: np.ndarray | None,
+        workers: Workers = HERE,
     ) -> None:
         self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
+        self.workers = workers
+        self.ahead = Ahead(workers, go_on=clock.in_time, told=lambda: clock.tell(0, "scores of sets of parents"))
         self.shared = score if isinstance(score, SharedNoise) else None
         self.variance = 1.0
         if isinstance(score, SharedNoise):
@@ -149,6 +163,7 @@ class Search:
         nodes, spec = self.score.nodes, self.spec
         if nodes <= self.full:
             self.candidates = all_others(self.prior)
+            self.ahead.full_tables(self.score, self.prior)
             self._build()
             if self.shared is None:
                 self.converged = True
@@ -161,15 +176,7 @@ class Search:
                 self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
                 self._settle_noise([_parents_before(self.score, self.prior, self.order)])
-            self.candidates = first_candidates(
-                screen_of(self.score) if self.grows else self.score,
-                self.prior,
-                order=self.order,
-                tolerance=spec.tolerance,
-                fill=spec.fill if spec.fill is not None else (8 if nodes < 200 else 0),
-                cap=self.cap,
-                go_on=self._say("candidate parents"),
-            )
+            self.candidates = self._first_candidates()
             self._build()
         self._seen = self.candidates.pairs()
         self._start()
@@ -180,6 +187,8 @@ class Search:
             settled = self._settle_noise(graphs)
             new = 0
             if nodes > self.full:
+                if self.grows:
+                    foresee_gains(self.score, graphs, self.ahead)
                 widened = widen(
                     self.score,
                     self.prior,
@@ -197,7 +206,7 @@ class Search:
                     self.candidates = widened
                     self._seen |= widened.pairs()
             if self.grows:
-                new += grow_tables(self.score, self.candidates.free, graphs, ranks)
+                new += grow_tables(self.score, self.candidates.free, graphs, ranks, ahead=self.ahead)
                 if new == 0 and not hubs_searched:
                     hubs_searched = True
                     self.candidates, new = search_hubs(
@@ -206,6 +215,7 @@ class Search:
                         graphs[0],
                         cap=self.cap,
                         go_on=self._say("parents that show only together"),
+                        ahead=self.ahead,
                     )
             if new == 0 and settled and nodes > self.full and not opinion_asked:
                 opinion_asked = True
@@ -217,6 +227,25 @@ class Search:
             self._build()
             self._sample(np.broadcast_to(self.ladders.betas, (spec.round_sweeps, *self.ladders.shape)), swap=True)
 
+    def _first_candidates(self) -> Candidates:
+        spec = self.spec
+
+        def find() -> dict[str, np.ndarray]:
+            found = first_candidates(
+                screen_of(self.score) if self.grows else self.score,
+                self.prior,
+                order=self.order,
+                tolerance=spec.tolerance,
+                fill=spec.fill if spec.fill is not None else (8 if self.score.nodes < 200 else 0),
+                cap=self.cap,
+                go_on=self._say("candidate parents"),
+            )
+            return ragged("free", found.free) | ragged("fixed", found.fixed)
+
+        given = fingerprint(spec, self.order, self.variance)
+        known = once(self.ladders.journal, "first candidates", given, find, complete=self.clock.in_time)
+        return Candidates(tuple(split("free", known)), tuple(split("fixed", known)))
+
     def _was_wrong(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
         """Ask for a second opinion; where it is better than the best of the sampled graphs, start again from it."""
 
@@ -224,7 +253,21 @@ class Search:
             self.clock.tell(0, "second opinion")
             return self.clock.in_time()
 
-        self.opinion = second_opinion(self.score, self.prior, self.ladders.rng, graphs[0], go_on=go_on)
+        rng = self.ladders.rng
+
+        def ask() -> dict[str, np.ndarray]:
+            found = second_opinion(self.score, self.prior, rng, graphs[0], go_on=go_on)
+            if found is None:
+                return {"generator": generator_state(rng)}
+            told = {"log score": np.array(found.log_score), "order": found.order, "generator": generator_state(rng)}
+            return told | ragged("graph", found.graph)
+
+        given = fingerprint(graphs[0], rng, self.variance)
+        known = once(self.ladders.journal, "second opinion", given, ask, complete=self.clock.in_time)
+        set_generator(rng, known["generator"])
+        self.opinion = None
+        if "order" in known:
+            self.opinion = Opinion(float(known["log score"]), split("graph", known), known["order"])
         if self.opinion is None or self.opinion.log_score <= log_score_of(self.score, self.prior, graphs[0]) + BETTER:
             return False
         parts = zip(self.candidates.free, self.candidates.fixed, self.opinion.graph, strict=True)
@@ -249,6 +292,8 @@ class Search:
         if self.score.nodes <= self.full:
             return 0
         graphs, ranks = self._best_graphs()
+        if self.grows:
+            foresee_gains(self.score, graphs, self.ahead)
         return missing_edges(self.score, self.prior, self.candidates, graphs, ranks)
 
     def _say(self, detail: str) -> Callable[[int], bool]:
@@ -262,6 +307,8 @@ class Search:
     def _build(self) -> None:
         # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
         same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
+        if self.grows:
+            foresee_tables(self.score, self.candidates, self.prior, self.ahead)
         self.tables = build_tables(
             self.score,
             self.prior,
@@ -269,7 +316,10 @@ class Search:
             fixed=self.candidates.fixed,
             order=self.order,
             known=self.tables if same else None,
+            workers=self.workers,
         )
+        if self.grows:
+            forget_unasked(self.score)
         self._built_with = self.score
         width = 1 if self.score.nodes <= self.full else self.cap
         self.ladders.use(self.tables, width=width)

@@ -21,6 +21,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+
+from vcuda.infer.devices import WHOLE, divide, divided, own_place
 
 Array = jax.Array | np.ndarray
 # Nats (at any temperature) for an order that puts a node before one of its fixed parents: practically never.
@@ -89,7 +92,7 @@ class Block(NamedTuple):
     ``energies`` (b, r, l) are log scores by temperature after each sweep (before the swap), ``cold`` (b, r,
     d) the priorities of the chains at temperature one, ``edges`` (r, d, k) the sums over the sweeps of
     P(candidate -> node | order) in those chains, ``swapped`` (l,) how often the levels l and l + 1 were
-    swapped.
+    swapped, on g devices (g, l) by each.
     """
 
     energies: jax.Array
@@ -129,13 +132,41 @@ def masks_of(network: Network, priorities: jax.Array) -> jax.Array:
     return jnp.concatenate([masks, jnp.zeros((1, priorities.shape[1]), dtype=jnp.int32)])
 
 
-@partial(jax.jit, static_argnames=("widths",), donate_argnames=("chains",))
+# How chains and what they see are divided among devices: by replicas.
+DIVIDED_CHAINS = Chains(divided(1), divided(1), divided())  # type: ignore[arg-type]
+DIVIDED_NOISE = Noise(WHOLE, divided(3), divided(1))  # type: ignore[arg-type]
+DIVIDED_BLOCK = Block(divided(1), divided(1), divided(), divided())  # type: ignore[arg-type]
+
+
+@partial(jax.jit, static_argnames=("widths", "mesh"), donate_argnames=("chains",))
 def run_block(
-    network: Network, chains: Chains, noise: Noise, betas: jax.Array, *, widths: tuple[int, ...]
+    network: Network,
+    chains: Chains,
+    noise: Noise,
+    betas: jax.Array,
+    *,
+    widths: tuple[int, ...],
+    mesh: Mesh | None = None,
 ) -> tuple[Chains, Block]:
     """Run a block of sweeps; ``betas`` (b, r, l) are the inverse temperatures of each sweep, level 0 being
     the
-    cold one."""
+    cold one. The devices of a ``mesh`` share the replicas."""
+    if mesh is None:
+        return _run_block(network, chains, noise, betas, widths)
+
+    def run_own(network: Network, chains: Chains, noise: Noise, betas: jax.Array) -> tuple[Chains, Block]:
+        first = own_place() * chains.priorities.shape[1]
+        own = chains._replace(holders=chains.holders - first)
+        moved, block = _run_block(network, own, noise, betas, widths)
+        return moved._replace(holders=moved.holders + first), block._replace(swapped=block.swapped[None])
+
+    takes, gives = (WHOLE, DIVIDED_CHAINS, DIVIDED_NOISE, divided(1)), (DIVIDED_CHAINS, DIVIDED_BLOCK)
+    return divide(run_own, mesh, takes, gives)(network, chains, noise, betas)
+
+
+def _run_block(
+    network: Network, chains: Chains, noise: Noise, betas: jax.Array, widths: tuple[int, ...]
+) -> tuple[Chains, Block]:
     replicas, levels = chains.holders.shape
 
     def sweep(

@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
+from vcuda.infer.orders.growing import GrowingScore
 from vcuda.infer.orders.sweeps import ORDER_COST, Classes, Network, pad_up
+from vcuda.infer.workers import HERE, Workers
+from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import GramScore, LocalScore, schur_tables, set_sizes
 
@@ -28,6 +32,8 @@ BATCH_ENTRIES = 1 << 17
 LEAST_TABLE = 1 << 20
 NEGLIGIBLE = 1e-6
 NEIGHBOUR_STEPS = (8, 16, 32, 48, 64, 96)
+# Tables of fewer entries in all are filled sooner than sent to workers and back.
+SPREAD_ENTRIES = {"linear": 1 << 22, "other": 1 << 14}
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +210,7 @@ def build_tables(
     fixed: Sequence[np.ndarray] | None = None,
     order: np.ndarray | None = None,
     known: ParentTables | None = None,
+    workers: Workers = HERE,
 ) -> ParentTables:
     """Score all subsets of every node's candidates.
 
@@ -218,6 +225,8 @@ def build_tables(
     order
         (d,) a likely order, first node first. Tables are stored relative to it, which keeps single precision
         for the orders that matter; without it they are relative to all candidates coming first.
+    workers
+        Where tables are filled if they are large; those of scores that grow are filled here.
     """
     nodes = score.nodes
     certain = [
@@ -236,19 +245,25 @@ def build_tables(
     shifts = np.zeros(nodes)
     corrections, log_absent = _order_terms(prior, free)
 
-    def fill(members: list[int]) -> None:
-        batch = _score_tables(score, members, free, certain)
-        for node, values in zip(members, batch, strict=True):
-            values += subset_sums(prior.log_odds[free[node], node])
-            values += _fixed_odds(prior, certain[node], node)
+    def plan(members: list[int]) -> list[_Plan]:
+        return [
+            _Plan(
+                node,
+                free[node],
+                certain[node],
+                corrections[node],
+                int(((rank[free[node]] < rank[node]) << np.arange(widths[node])).sum()) if order is not None else -1,
+            )
+            for node in members
+        ]
+
+    def keep(members: list[int], filled: list[_Filled]) -> None:
+        for node, table in zip(members, filled, strict=True):
             span = slice(offsets[node], offsets[node + 1])
-            total = values.copy()
-            sum_over_subsets(total)
-            total += subset_sums(corrections[node])
-            centre = int(((rank[free[node]] < rank[node]) << np.arange(widths[node])).sum())
-            shifts[node] = total[centre if order is not None else -1]
-            weights[span] = values - shifts[node]
-            sums[span] = total - shifts[node]
+            weights[span], sums[span], shifts[node] = table
+
+    def fill(members: list[int]) -> None:
+        keep(members, _filled((score, prior), plan(members)))
 
     groups: dict[tuple[int, int], list[int]] = {}
     for node in range(nodes):
@@ -271,7 +286,15 @@ def build_tables(
         for (width, _), members in groups.items()
         for start in range(0, len(members), max(1, BATCH_ENTRIES >> width))
     ]
-    if isinstance(kind_of(score), GramScore):
+    linear = isinstance(kind_of(score), GramScore)
+    entries = sum(1 << int(widths[node]) for task in tasks for node in task)
+    if workers.count > 1 and entries >= SPREAD_ENTRIES["linear" if linear else "other"] and _is_sendable(score):
+        if not linear:
+            tasks = [[node] for task in tasks for node in task]
+        found = workers.map(_filled, [plan(task) for task in tasks], shared=(score, prior))
+        for task, filled in zip(tasks, found, strict=True):
+            keep(task, filled)
+    elif linear:
         # NumPy releases the lock in its loops; two threads are nearly twice as fast for large tables.
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(fill, tasks))
@@ -279,6 +302,46 @@ def build_tables(
         for task in tasks:
             fill(task)
     return ParentTables(tuple(free), tuple(certain), offsets, weights, sums, shifts, tuple(corrections), log_absent)
+
+
+class _Plan(NamedTuple):
+    """What is needed to fill the tables of a node beside its score: candidates and fixed parents, the terms (c,) of the
+    order, and the entry that the tables are stored relative to."""
+
+    node: int
+    free: np.ndarray
+    fixed: np.ndarray
+    corrections: np.ndarray
+    centre: int
+
+
+class _Filled(NamedTuple):
+    """The tables of a node, and what was subtracted from them."""
+
+    weights: np.ndarray
+    sums: np.ndarray
+    shift: float
+
+
+def _filled(shared: tuple[LocalScore, EdgePrior], plans: Sequence[_Plan]) -> list[_Filled]:
+    """Fill the tables of nodes with as many candidates and fixed parents each."""
+    score, prior = shared
+    tables = []
+    batch = _score_tables(score, plans)
+    for plan, values in zip(plans, batch, strict=True):
+        values += subset_sums(prior.log_odds[plan.free, plan.node])
+        values += _fixed_odds(prior, plan.fixed, plan.node)
+        total = values.copy()
+        sum_over_subsets(total)
+        total += subset_sums(plan.corrections)
+        shift = total[plan.centre]
+        tables.append(_Filled((values - shift).astype(np.float32), (total - shift).astype(np.float32), float(shift)))
+    return tables
+
+
+def _is_sendable(score: LocalScore) -> bool:
+    """Whether a copy of the score says the same in the same time: Gaussian processes live on what they remember."""
+    return not isinstance(kind_of(score), GrowingScore | GaussianProcessScore)
 
 
 def _fixed_odds(prior: EdgePrior, certain: np.ndarray, node: int) -> float:
@@ -310,24 +373,23 @@ def _order_terms(prior: EdgePrior, free: Sequence[np.ndarray]) -> tuple[list[np.
     return [terms[chosen, node] for node, chosen in enumerate(free)], constant
 
 
-def _score_tables(
-    score: LocalScore, members: list[int], free: Sequence[np.ndarray], fixed: Sequence[np.ndarray]
-) -> np.ndarray:
+def _score_tables(score: LocalScore, plans: Sequence[_Plan]) -> np.ndarray:
     """Return the scores (t, 2**c) of all subsets of the candidates, together with the fixed parents."""
-    width, certain = free[members[0]].size, fixed[members[0]].size
+    width, certain = plans[0].free.size, plans[0].fixed.size
+    members = [plan.node for plan in plans]
     if isinstance(score, InterventionalScore):
-        found = np.concatenate([_score_tables(score.of(node), [node], free, fixed) for node in members])
+        found = np.concatenate([_score_tables(score.of(plan.node), [plan]) for plan in plans])
         return np.where(score.free_rows[members, None] > 0, found, np.where(np.isfinite(found), 0.0, found))
     if not isinstance(score, GramScore):
         bits = ((1 << certain) - 1) << width
-        both = [np.concatenate([free[node], fixed[node]]) for node in members]
+        both = [np.concatenate([plan.free, plan.fixed]) for plan in plans]
         return np.stack(
             [
                 np.array(score.table(node, chosen)[bits : bits + (1 << width)], dtype=np.float64)
                 for node, chosen in zip(members, both, strict=True)
             ]
         )
-    columns = np.array([np.concatenate([fixed[node], free[node], [node]]) for node in members], dtype=np.int64)
+    columns = np.array([np.concatenate([plan.fixed, plan.free, [plan.node]]) for plan in plans], dtype=np.int64)
     added = np.append(np.full(certain + width, score.ridge), score.target_ridge)
     gram = score.gram[columns[:, :, None], columns[:, None, :]] + np.diag(added)
     log_fixed = 0.0

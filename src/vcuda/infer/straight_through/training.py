@@ -11,14 +11,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from vcuda.dags.base import DagDistribution, DagPrior
 from vcuda.dags.lifting import Lift
 from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.compilation import single_precision, use_compilation_cache
+from vcuda.infer.devices import WHOLE, devices_of, divide, divided, mesh_for, place
 from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.journal import (
+    FORGETFUL,
+    Journal,
+    fingerprint,
+    generator_state,
+    set_generator,
+    tree_arrays,
+    tree_like,
+)
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
 from vcuda.infer.straight_through.elbo import (
     NOTHING_KNOWN,
@@ -154,7 +165,8 @@ class Stretch(NamedTuple):
     """What the host tells of the steps to take next: ``steps`` of the epoch from step ``first`` on.
 
     They are ordinary arguments, so one program serves however far the host lets it run. ``order`` is ``(r, rows)``, the
-    shuffle of this epoch's rows, ``rate`` the share of the learning rates, ``number`` counts all steps before.
+    shuffle of this epoch's rows, ``rate`` the share of the learning rates, ``number`` counts all steps before, and
+    ``sums`` are the terms of the ELBO added up since the last look: so the last digits do not hang on the chunks.
     """
 
     active: Array
@@ -163,6 +175,11 @@ class Stretch(NamedTuple):
     steps: Array | int
     number: Array | int
     rate: Array | float
+    sums: Terms
+
+
+# How restarts are divided among devices.
+DIVIDED_STRETCH = Stretch(divided(), divided(), WHOLE, WHOLE, WHOLE, WHOLE, divided())  # type: ignore[arg-type]
 
 
 def _optimiser(engine: StraightThrough) -> optax.GradientTransformation:
@@ -173,17 +190,21 @@ def _optimiser(engine: StraightThrough) -> optax.GradientTransformation:
 
 
 class Program:
-    """The compiled pieces of a fit, vectorised over restarts, for one choice of engine, model and prior."""
+    """The compiled pieces of a fit, vectorised over restarts, for one choice of engine, model and prior; the devices of
+    a ``mesh`` share the restarts."""
 
-    def __init__(self, engine: StraightThrough, model: FunctionalModel, prior: DagPrior) -> None:
+    def __init__(
+        self, engine: StraightThrough, model: FunctionalModel, prior: DagPrior, mesh: Mesh | None = None
+    ) -> None:
         self.engine = engine
         self.model = model
         self.terms = partial(elbo_terms, engine.dags, model, prior)
         self.optimiser = _optimiser(engine)
         self.init = jax.jit(jax.vmap(self._init, in_axes=(0, 0, None)), static_argnums=2)
-        self.advance = jax.jit(self._advance)
-        self.validate = jax.jit(jax.vmap(self._validate, in_axes=(0, None, None)))
-        self.final_elbo = jax.jit(self._final_elbo)
+        self.advance = jax.jit(divide(self._advance, mesh, (divided(), DIVIDED_STRETCH, WHOLE), divided()))
+        of_each = ((divided(), WHOLE, WHOLE), divided())
+        self.validate = jax.jit(divide(jax.vmap(self._validate, in_axes=(0, None, None)), mesh, *of_each))
+        self.final_elbo = jax.jit(divide(self._final_elbo, mesh, *of_each))
 
     def batch(self, train: Rows) -> int:
         padded = train.values.shape[0]
@@ -237,7 +258,7 @@ class Program:
     def _advance(self, state: State, stretch: Stretch, problem: Problem) -> tuple[State, Terms]:
         """Take a stretch of steps; restarts that are not active stay as they are.
 
-        Returns the sum of the ELBO's terms over the steps, for each restart.
+        Returns the sum of the ELBO's terms since the last look, for each restart.
         """
         batch = self.batch(problem.train)
 
@@ -246,8 +267,7 @@ class Program:
             moved, terms = jax.vmap(one)(carry[0], stretch.order)
             return moved, jax.tree.map(jnp.add, carry[1], terms)
 
-        nothing = Terms(*jnp.zeros((3, self.engine.restarts)))
-        moved, total = jax.lax.fori_loop(0, stretch.steps, body, (state, nothing))
+        moved, total = jax.lax.fori_loop(0, stretch.steps, body, (state, stretch.sums))
         return jax.tree.map(partial(choose, stretch.active), moved, state), total
 
     def _validate(self, state: State, key: jax.Array, problem: Problem) -> jax.Array:
@@ -274,6 +294,7 @@ class Program:
 _program = lru_cache(maxsize=16)(Program)
 
 
+@single_precision()
 def run_straight_through(
     engine: StraightThrough,
     data: Dataset,
@@ -287,6 +308,7 @@ def run_straight_through(
     units: Scaling | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    journal: Journal = FORGETFUL,
 ) -> Outcome:
     """Train all restarts, and mix them.
 
@@ -295,7 +317,8 @@ def run_straight_through(
     ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
     ``allowed`` and ``required`` (d, d) say which edges may be and which must be, ``log_odds`` (d, d) the prior of
-    single edges in place of the one probability of ``prior``.
+    single edges in place of the one probability of ``prior``. The state after the last chunk is kept in the
+    ``journal``, and taken up again when the fit is resumed.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -311,8 +334,9 @@ def run_straight_through(
     free = np.isfinite(edges.log_odds) & ~edges.required
     odds = None if log_odds is None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
     known = Known(odds, Lift.of(edges.required))
-    problem = Problem(train, validation, jnp.asarray(free), known)
-    program = _program(engine, model, prior)
+    mesh = mesh_for(engine.restarts)
+    problem = place(Problem(train, validation, jnp.asarray(free), known), mesh)
+    program = _program(engine, model, prior, mesh)
     an_epoch = program.steps_an_epoch(train)
     checks = -(-engine.epochs // engine.check_every)
     steps_a_check = engine.check_every * an_epoch
@@ -323,7 +347,7 @@ def run_straight_through(
     once = jax.random.key(seed, impl="unsafe_rbg")
     init_key, validation_key, elbo_key = jax.random.split(once, 3)
     shuffle = np.random.default_rng(seed)
-    state = program.init(jax.random.split(init_key, engine.restarts), step_keys, data.d)
+    state = place(program.init(jax.random.split(init_key, engine.restarts), step_keys, data.d), mesh, divided())
     watch = Watch(
         state.trained,
         restarts=engine.restarts,
@@ -331,36 +355,62 @@ def run_straight_through(
         keep_best=engine.validation == "averaged",
     )
     pace = Pace()
-    taken, sums = 0, Terms(*np.zeros((3, engine.restarts)))
+    nothing = Terms(*np.asarray(jnp.zeros((3, engine.restarts))))
+    taken, sums = 0, nothing
+    given = fingerprint(engine, model, prior, seed, train, validation, free, odds, edges.required)
+    before, order = generator_state(shuffle), np.zeros((engine.restarts, 0), dtype=np.int32)
+    last = journal.recall("state", given)
+    if last is not None:
+        taken, sums = int(last["taken"]), Terms(*last["sums"])
+        state = state._replace(
+            trained=tree_like("trained", state.trained, last), optimiser=tree_like("optimiser", state.optimiser, last)
+        )
+        watch.restore(last)
+        # The rows of the epoch at work are shuffled as they were.
+        before = last["before the shuffle"]
+        set_generator(shuffle, before)
+        order = shuffled_rows(shuffle, train, engine.restarts)
+
+    def kept() -> dict[str, np.ndarray]:
+        return {
+            "taken": np.array(taken),
+            "sums": np.stack(sums),
+            "before the shuffle": before,
+            **tree_arrays("trained", state.trained),
+            **tree_arrays("optimiser", state.optimiser),
+            **watch.arrays(),
+        }
 
     def look(steps: int) -> None:
         key = validation_key
         if engine.validation == "authors":
             key = jax.random.fold_in(validation_key, watch.checks)
         loss = np.asarray(program.validate(state, key, problem))
-        watch.look(state.trained, jax.tree.map(lambda value: value / steps, sums), loss)
+        watch.look(state.trained, jax.tree.map(lambda value: value.astype(np.float64) / steps, sums), loss)
 
     stopped = None
     try:
         while watch.checks < checks and watch.active.any():
             rate = _rate(engine, watch.checks / checks)
-            taken, sums = 0, Terms(*np.zeros((3, engine.restarts)))
             while taken < steps_a_check:
                 first = taken % an_epoch
                 if first == 0:
+                    before = generator_state(shuffle)
                     order = shuffled_rows(shuffle, train, engine.restarts)
                 steps = min(pace.steps, an_epoch - first)
                 number = watch.checks * steps_a_check + taken
-                stretch = Stretch(watch.active, order, first, steps, number, rate)
+                stretch = Stretch(watch.active, order, first, steps, number, rate, sums)
                 with pace.timing(steps):
                     state, total = jax.block_until_ready(program.advance(state, stretch, problem))
                 taken += steps
-                sums = jax.tree.map(np.add, sums, jax.device_get(total))
+                sums = jax.device_get(total)
+                journal.keep("state", given, kept)
                 if deadline is not None and time.monotonic() > deadline:
                     raise OutOfTimeError
                 if pace.is_due():
                     progress(Progress(watch.checks + taken / steps_a_check, checks, watch.describe()))
             look(taken)
+            taken, sums = 0, nothing
             progress(Progress(watch.checks, checks, watch.describe()))
     except (KeyboardInterrupt, OutOfTimeError) as reason:
         if watch.checks == 0:
@@ -369,9 +419,9 @@ def run_straight_through(
             look(taken)
         stopped = "the time limit" if isinstance(reason, OutOfTimeError) else "the user"
 
-    kept = watch.kept()
+    chosen = watch.kept()
     if engine.restarts > 1:
-        elbo = np.asarray(program.final_elbo(kept, elbo_key, problem), dtype=np.float64)
+        elbo = np.asarray(program.final_elbo(chosen, elbo_key, problem), dtype=np.float64)
     else:  # nothing to weigh, so the last estimate of the training will do
         elbo = np.asarray(watch.last_elbo, dtype=np.float64)
     elbo = np.where(np.isfinite(elbo) & ~watch.failed, elbo, -np.inf)
@@ -379,8 +429,8 @@ def run_straight_through(
     law = TrainedMixture(
         dags=engine.dags,
         model=model,
-        dag_params=jax.device_get(kept.dags),
-        model_params=jax.device_get(kept.model),
+        dag_params=jax.device_get(chosen.dags),
+        model_params=jax.device_get(chosen.model),
         weights=weights,
         scaling=scaling if units is None else units.then(scaling),
         allowed=free,
@@ -393,6 +443,7 @@ def run_straight_through(
         "epochs": (watch.stopped_at * engine.check_every).tolist(),
         "restarts_failed": int(watch.failed.sum()),
         "kl_weight": engine.kl_weight,
+        "devices": devices_of(mesh),
         "seconds_training": pace.seconds,
         "seconds_compilation": time.perf_counter() - started - pace.seconds,
     }

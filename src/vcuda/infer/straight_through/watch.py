@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vcuda.infer.journal import Arrays, tree_arrays, tree_like
 from vcuda.infer.straight_through.elbo import Terms, Trained
+
+NUMBERS = ("checks", "active", "failed", "best_loss", "best_check", "stopped_at")
 
 
 def choose(which: np.ndarray | jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
@@ -47,6 +50,21 @@ class Watch:
         self.best_loss = np.where(better, loss, self.best_loss)
         self.best_check[better] = self.checks
         self.active &= self.checks - self.best_check < self.patience
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is remembered, for the journal."""
+        numbers = {name: np.array(getattr(self, name)) for name in NUMBERS}
+        looks = {"terms": np.array(self._terms), "losses": np.array(self._losses)}
+        return numbers | looks | tree_arrays("kept", self._kept)
+
+    def restore(self, arrays: Arrays) -> None:
+        """Remember what :meth:`arrays` told, before the fit was resumed."""
+        for name in NUMBERS:
+            setattr(self, name, np.array(arrays[name]))
+        self.checks = int(self.checks)
+        self._terms = [Terms(*terms) for terms in arrays["terms"]]
+        self._losses = list(arrays["losses"])
+        self._kept = tree_like("kept", self._kept, arrays)
 
     def kept(self) -> Trained:
         return self._kept

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jax.scipy.stats.norm import pdf as normal_density
+from jax.sharding import Mesh
 
 from vcuda.dags.base import lifted_before, lifted_priorities
 from vcuda.dags.lifting import Lift
+from vcuda.infer.devices import WHOLE, devices_of, divide, divided, own_place
 from vcuda.infer.variational.toggles import Regressions, Tiers, toggle_graphs
 
 # Logits beyond this are certain for every purpose, and slow to come back from.
@@ -128,14 +130,37 @@ def _order_kl(order: OrderParams) -> jax.Array:
     return jnp.sum(by_node, axis=1)
 
 
+# How restarts are divided among devices.
+DIVIDED_STATE = State(
+    divided(),
+    divided(),  # type: ignore[arg-type]
+    divided(),  # type: ignore[arg-type]
+    divided(),  # type: ignore[arg-type]
+    divided(),
+    divided(1),
+    divided(1),
+)
+DIVIDED_SCHEDULE = Schedule(divided(1), divided(1), WHOLE, WHOLE, WHOLE)  # type: ignore[arg-type]
+
+
 def _step(
-    problem: Problem, schedule: Schedule, count: int, tiers: Tiers, key: jax.Array, number: jax.Array, state: State
+    problem: Problem,
+    schedule: Schedule,
+    count: int,
+    tiers: Tiers,
+    key: jax.Array,
+    number: jax.Array,
+    state: State,
+    mesh: Mesh | None,
 ) -> State:
     """Draw ``count`` graphs of each restart, and move edges, order and noise."""
     restarts, nodes = state.order.means.shape
     # One call of the generator for all that a step needs: compiling it is a good part of what a small fit waits for.
-    shape = (restarts, count * (nodes + 1) + nodes, nodes)
+    shape = (devices_of(mesh) * restarts, count * (nodes + 1) + nodes, nodes)
     uniform = jax.random.uniform(jax.random.fold_in(key, number), shape, jnp.float32, minval=1e-7)
+    if mesh is not None:
+        # Those of all restarts are drawn on each device, so that they are the same however many there are.
+        uniform = jax.lax.dynamic_slice_in_dim(uniform, own_place() * restarts, restarts)
     chosen = uniform[:, -nodes:] < problem.pairs
     uniform = uniform[:, :-nodes].reshape(restarts, count, nodes + 1, nodes)
 
@@ -210,7 +235,7 @@ def _step(
     )
 
 
-@partial(jax.jit, static_argnames=("count", "tiers"))
+@partial(jax.jit, static_argnames=("count", "tiers", "mesh"))
 def advance(
     problem: Problem,
     schedule: Schedule,
@@ -221,10 +246,17 @@ def advance(
     *,
     count: int,
     tiers: Tiers,
+    mesh: Mesh | None = None,
 ) -> State:
-    """Take ``steps`` steps from number ``first`` on; both are ordinary arguments, so that one program serves all."""
+    """Take ``steps`` steps from number ``first`` on; both are ordinary arguments, so that one program serves all.
 
-    def body(index: jax.Array, state: State) -> State:
-        return _step(problem, schedule, count, tiers, key, first + index, state)
+    The devices of a ``mesh`` share the restarts."""
 
-    return jax.lax.fori_loop(0, steps, body, state)
+    def own(problem: Problem, schedule: Schedule, key: jax.Array, state: State, first: int, steps: int) -> State:
+        def body(index: jax.Array, state: State) -> State:
+            return _step(problem, schedule, count, tiers, key, first + index, state, mesh)
+
+        return jax.lax.fori_loop(0, steps, body, state)
+
+    takes = (WHOLE, DIVIDED_SCHEDULE, WHOLE, DIVIDED_STATE, WHOLE, WHOLE)
+    return divide(own, mesh, takes, DIVIDED_STATE)(problem, schedule, key, state, first, steps)

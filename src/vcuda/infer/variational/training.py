@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,12 +39,32 @@ from scipy.special import ndtri as normal_quantile
 from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
 from vcuda.infer.climbing import climb_orders
-from vcuda.infer.compilation import double_precision, use_compilation_cache
+from vcuda.infer.compilation import double_precision, single_precision, use_compilation_cache
+from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.edge_prior import EdgePrior, edge_prior
+from vcuda.infer.journal import (
+    FORGETFUL,
+    Journal,
+    fingerprint,
+    generator_state,
+    once,
+    set_generator,
+    tree_arrays,
+    tree_like,
+)
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
-from vcuda.infer.variational.natural_steps import OrderParams, Problem, Required, Schedule, State, advance
+from vcuda.infer.variational.natural_steps import (
+    DIVIDED_SCHEDULE,
+    DIVIDED_STATE,
+    OrderParams,
+    Problem,
+    Required,
+    Schedule,
+    State,
+    advance,
+)
 from vcuda.infer.variational.toggles import Regressions, Tiers, regressions
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.interventions import InterventionalScore, kind_of, of_most_rows
@@ -153,6 +174,7 @@ def run_variational(
     names: Sequence[str] | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
+    journal: Journal = FORGETFUL,
 ) -> VariationalResult:
     """Train all restarts, and mix them.
 
@@ -179,6 +201,8 @@ def run_variational(
         Called about once a second.
     deadline
         On the clock of ``time.monotonic``: the run then ends after the current chunk and returns what there is.
+    journal
+        Where the state after the last chunk is kept, and taken up again when the fit is resumed.
 
     Notes
     -----
@@ -197,7 +221,7 @@ def run_variational(
     prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
     rng = np.random.default_rng(seed)
     restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
-    orders = _first_orders(spec, prepared, prior, start_order, rng, restarts)
+    orders = _first_orders(spec, prepared, prior, start_order, rng, restarts, journal)
     tiers = _tiers(spec, table, nodes, prior)
     steps = spec.steps or (300 if nodes <= SMALL or table.block > 1 else 600)
     schedule = _schedule(spec, prepared, steps, restarts, nodes, ordered=len(orders))
@@ -205,12 +229,18 @@ def run_variational(
     state = _initial(rng, prior, prepared, restarts, steps + STILL_STEPS, orders, dtype)
 
     pace, taken, stopped = Pace(), 0, None
+    given = fingerprint(spec, seed, schedule, state, tiers)
+    known = journal.recall("state", given)
+    if known is not None:
+        taken, state = int(known["taken"]), tree_like("state", state, known)
     with _precision(dtype):
         shared = (prepared.shape, prepared.scale) if isinstance(prepared, SharedNoise) else (1.0, 1.0)
         free = np.isfinite(prior.log_odds) & ~prior.required
         prior_logits = np.where(free, prior.log_odds, 0.0).astype(dtype)
         problem = Problem(table, prior_logits, free, spec.pairs, shared, Required.of(prior.required))
-        problem, schedule, state = jax.device_put((problem, jax.tree.map(lambda a: a.astype(dtype), schedule), state))
+        mesh = mesh_for(restarts)
+        schedule = place(jax.tree.map(lambda a: a.astype(dtype), schedule), mesh, DIVIDED_SCHEDULE)
+        problem, state = place(problem, mesh), place(state, mesh, DIVIDED_STATE)
         key = jax.random.key(seed, impl="unsafe_rbg")
         try:
             while taken < steps + STILL_STEPS:
@@ -219,9 +249,10 @@ def run_variational(
                     break
                 more = min(pace.steps, steps + STILL_STEPS - taken)
                 with pace.timing(more):
-                    moved = advance(problem, schedule, key, state, taken, more, count=spec.graph_samples, tiers=tiers)
-                    state = jax.block_until_ready(moved)
+                    options = {"count": spec.graph_samples, "tiers": tiers, "mesh": mesh}
+                    state = jax.block_until_ready(advance(problem, schedule, key, state, taken, more, **options))
                 taken += more
+                journal.keep("state", given, partial(_kept, state, taken))
                 if pace.is_due():
                     progress(Progress(min(taken, steps), steps, f"ELBO {np.asarray(state.elbo)[taken - 1].max():,.1f}"))
         except KeyboardInterrupt:
@@ -229,10 +260,16 @@ def run_variational(
                 raise
             stopped = "the user"
     result = _summarise(jax.device_get(state), free, prior, prepared, taken, steps, tiers, stopped, names)
+    result.diagnostics["devices"] = devices_of(mesh)
     result.diagnostics["seconds_training"] = pace.seconds
     result.diagnostics["seconds_compilation"] = time.perf_counter() - begun - pace.seconds
     progress(Progress(min(taken, steps), steps, result.status.sentence))
     return result
+
+
+def _kept(state: State, taken: int) -> dict[str, np.ndarray]:
+    """The state after so many steps, as the journal holds it."""
+    return {"taken": np.array(taken), **tree_arrays("state", state)}
 
 
 def _rounded(score: Any) -> Any:
@@ -243,8 +280,8 @@ def _rounded(score: Any) -> Any:
 
 
 def _precision(dtype: Any) -> AbstractContextManager[Any]:
-    """Double precision inside, where the arrays are double."""
-    return double_precision() if dtype == np.float64 else nullcontext()
+    """Double precision inside where the arrays are double, single precision elsewhere."""
+    return double_precision() if dtype == np.float64 else single_precision()
 
 
 def _first_orders(
@@ -254,6 +291,7 @@ def _first_orders(
     given: np.ndarray | None,
     rng: np.random.Generator,
     restarts: int,
+    journal: Journal,
 ) -> list[np.ndarray]:
     """Return the orders that the first restarts begin with; the others find theirs by tempering."""
     orders: list[np.ndarray] = []
@@ -271,7 +309,14 @@ def _first_orders(
         most = spec.max_parents or LINEAR_PARENTS
         lacking = restarts - len(orders)
         climbs = lacking * (4 if score.nodes <= SMALL else 2)
-        orders += climb_orders(score, prior, rng, count=lacking, climbs=climbs, max_parents=most)
+
+        def climbed() -> dict[str, np.ndarray]:
+            found = climb_orders(score, prior, rng, count=lacking, climbs=climbs, max_parents=most)
+            return {"orders": np.array(found, dtype=np.int64), "generator": generator_state(rng)}
+
+        known_orders = once(journal, "first orders", fingerprint(rng, lacking, climbs, most), climbed)
+        set_generator(rng, known_orders["generator"])
+        orders += list(known_orders["orders"])
     return [_obeying(order, prior) for order in orders]
 
 

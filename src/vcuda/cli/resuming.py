@@ -1,0 +1,122 @@
+"""``vcuda fit --resume``: what a fit was asked for, stored beside its checkpoints and read again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vcuda.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from vcuda.infer.journal_files import Checkpoint
+
+# What decides the result cannot be changed on the way; how long it takes, and what is written, can.
+SETTLED = (
+    "output",
+    "model",
+    "noise",
+    "log",
+    "raw",
+    "engine",
+    "preset",
+    "standardise",
+    "edge_prior",
+    "knowledge",
+    "interventions",
+    "require",
+    "forbid",
+    "tier",
+    "within_tiers",
+    "root",
+    "sink",
+    "imputations",
+    "streamed",
+    "seed",
+)
+CHANGEABLE = ("time_limit", "samples", "no_report")
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def place_of(table: str) -> dict[str, Any]:
+    """Where a table is to be found again; a pipe is not."""
+    from vcuda.data import library
+
+    path = Path(table).expanduser()
+    if table not in library.names() and not (path.is_file() or path.is_dir()):
+        return {"table": None, "folder": None}
+    return {"table": table, "folder": os.getcwd()}
+
+
+def stored_options(context: typer.Context, run: Path, table: str | None) -> dict[str, Any]:
+    """The options of the fit that was begun in a folder, with those that are given now and may differ."""
+    from vcuda.infer.journal_files import Checkpoint
+    from vcuda.posterior.storage import CHECKPOINT
+
+    for name in SETTLED:
+        if is_given(context, name):
+            option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"--resume goes on with what was asked for at first; leave {option} out")
+    request = Checkpoint(run / CHECKPOINT).stored_request()
+    if request is None:
+        raise RunError(_nothing_to_resume(run))
+    options = dict(request["notes"])
+    if not {"table", "folder", *CHANGEABLE} <= options.keys():
+        raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
+    options |= {name: context.params[name] for name in CHANGEABLE if is_given(context, name)}
+    if table is not None:
+        options["table"] = table
+    elif options["table"] is None:
+        raise RunError(
+            f"the table of this fit was no file that can be found again; give it: vcuda fit TABLE --resume {run}"
+        )
+    elif os.getcwd() != options["folder"]:
+        there = Path(options["folder"]) / Path(options["table"]).expanduser()
+        options["table"] = str(there) if there.exists() else options["table"]
+    return options
+
+
+def _nothing_to_resume(run: Path) -> str:
+    if (run / "config.json").exists():
+        return f"the fit in {run} has ended by itself: there is nothing to go on with"
+    return (
+        f"{run} holds no checkpoint of a fit (the first is written after a few seconds); start one with: "
+        f"vcuda fit TABLE -o {shlex.quote(str(run))}"
+    )
+
+
+def clear_drafts(run: Path) -> None:
+    """Remove what a fit left half-written that was killed while it saved."""
+    from vcuda.posterior.storage import DRAFTS
+
+    for path in run.glob(f"{DRAFTS}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def go_on_with(run: Path) -> str:
+    """The command that resumes a fit."""
+    return f"vcuda fit --resume {shlex.quote(str(run))}"
+
+
+def with_remedy(error: RunError | OSError, checkpoint: Checkpoint, run: Path) -> RunError:
+    """What went wrong while the result was written, and that it is not lost, if it is not."""
+    sentence = str(error)
+    if isinstance(error, OSError):
+        sentence = f"cannot write the run into {run}: {error.strerror or error}"
+    if not checkpoint.has_request:
+        return RunError(sentence)
+    return RunError(f"{sentence}; what was worked out is kept; when it can be written, go on with: {go_on_with(run)}")
+
+
+def resumed_in_words(times: int | None) -> str:
+    """How often a fit was resumed, as the end of a sentence."""
+    return "" if not times else ", resumed once" if times == 1 else f", resumed {times} times"

@@ -1,0 +1,87 @@
+"""Dask DataFrames: small ones computed into memory, large ones read partition by partition."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vcuda.data.checks import check_memory, checked_names, memory_available
+from vcuda.data.sources import RawTable, data_row, from_pandas, nearest, shortened
+from vcuda.data.streaming import Mapped, Stream, TableReader
+from vcuda.errors import DataError
+
+SOURCE = "Dask table"
+# Bytes that a table in memory takes for each cell, as it is read, checked, standardised and compared.
+BYTES_A_CELL = 40
+
+
+def is_partitioned(data: object) -> bool:
+    """Whether a table is a Dask DataFrame, which no program has that has not imported Dask's."""
+    dataframe = sys.modules.get("dask.dataframe")
+    return dataframe is not None and isinstance(data, dataframe.DataFrame)
+
+
+def cells_in(frame: Any, *, mapped: Mapped | None = None) -> int:
+    """How many cells a Dask DataFrame has; its partitions are computed for it, one after the other or by ``mapped``."""
+    return sum(lengths(frame.to_delayed(), mapped=mapped)) * len(frame.columns)
+
+
+def lengths(parts: Sequence[Any], *, mapped: Mapped | None = None) -> list[int]:
+    """The rows of each partition."""
+    if mapped is not None:
+        return list(mapped(_length, [(part,) for part in parts]))
+    return [len(part.compute()) for part in parts]
+
+
+def _length(shared: None, item: tuple[Any]) -> int:
+    return len(item[0])
+
+
+def in_memory(frame: Any) -> RawTable:
+    """All of a Dask DataFrame as a table in memory, if there is room for it."""
+    cells = cells_in(frame)
+    if BYTES_A_CELL * cells > memory_available():
+        raise DataError(
+            f"{SOURCE}: its {cells:,} cells do not fit into memory: give it to fit, which reads it partition by "
+            "partition, or take a part of it."
+        )
+    return from_pandas(frame.compute(), source=SOURCE)
+
+
+def open_partitions(frame: Any, *, interventions: str | None = None) -> Stream:
+    """Open a Dask DataFrame as a stream of its partitions, in their order; its names are checked."""
+    described = from_pandas(frame._meta, source=SOURCE)
+    every = [name.strip() for name in described.names]
+    if interventions is not None and interventions not in every:
+        raise DataError(
+            f"{SOURCE}: there is no column {shortened(interventions)} that could tell what was set in each "
+            f"row{nearest(interventions, every)}: give the name of such a column."
+        )
+    names, notes = checked_names(described, [k for k, name in enumerate(every) if name != interventions])
+    check_memory(described, len(names))
+    tables = tuple(frame.to_delayed())
+    return Stream(SOURCE, names, (described,) * len(tables), interventions, tuple(notes), tables)
+
+
+class PartitionReader(TableReader):
+    """One pass over one partition, a pandas table; messages count rows from the first of the whole table."""
+
+    kind = "arrow"
+
+    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None, table: Any, start: int) -> None:
+        super().__init__(replace(raw, place=lambda row: data_row(start + row)), names, target_column)
+        self.table = table
+
+    def batches(self, most: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        frame = self.table.set_axis(list(self.raw.names), axis="columns")
+        try:
+            batch = pa.RecordBatch.from_pandas(frame[self._wanted()], preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            reason = str(error).split("\n")[0].rstrip(".")
+            raise DataError(f"{SOURCE}: a partition cannot be read as a table ({reason}).") from error
+        self.share = 1.0
+        yield batch

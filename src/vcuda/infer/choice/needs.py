@@ -1,0 +1,136 @@
+"""What a fit will take, foreseen before it begins, and refused where the memory is not there.
+
+The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power laws
+through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs and
+dense graphs take up to three times as long, because their tables are wider.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vcuda.errors import ConfigError
+from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
+from vcuda.infer.orders import Orders
+from vcuda.infer.variational import Variational
+from vcuda.models.additive import AdditiveBasisScore
+from vcuda.models.gaussian_process import GaussianProcessScore
+from vcuda.models.interventions import InterventionalScore, kind_of
+from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
+
+# Python, JAX and its compiled programs, in GB.
+BASE = 0.45
+
+
+class Law(NamedTuple):
+    """seconds = start + a d^b, gigabytes = BASE + c d^e; the number of rows matters only where rows are factorised."""
+
+    start: float
+    a: float
+    b: float
+    c: float
+    e: float
+
+    def at(self, nodes: int) -> Needs:
+        return Needs(self.start + self.a * nodes**self.b, BASE + self.c * nodes**self.e)
+
+
+class Needs(NamedTuple):
+    """Seconds on one core, and gigabytes at the most."""
+
+    seconds: float
+    gigabytes: float
+
+    def in_words(self) -> str:
+        """For people: rounded to what such a guess can say."""
+        return f"about {_duration(self.seconds)} and {max(self.gigabytes, 0.1):,.1f} GB of memory"
+
+
+LAWS: dict[tuple[type, str | None], Law] = {
+    (Orders, "equal"): Law(5.0, 0.012, 1.1, 2.4e-5, 1.3),
+    (Orders, "unequal"): Law(6.0, 0.06, 1.35, 1.2e-3, 1.0),
+    (Orders, "additive"): Law(5.0, 0.02, 1.5, 8e-4, 1.0),
+    (Orders, "gp"): Law(5.0, 0.02, 2.0, 9e-3, 1.0),
+    (Variational, "equal"): Law(4.0, 1e-4, 2.2, 2e-4, 1.2),
+    (Variational, "unequal"): Law(6.0, 4e-4, 2.2, 2e-4, 1.2),
+    (Variational, "additive"): Law(8.0, 4e-3, 2.0, 2e-3, 1.0),
+}
+
+
+def needs_of(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise) -> Needs | None:
+    """What an engine will take for a score; None for one that was not measured (categories)."""
+    return _needs(engine, score, score.nodes)
+
+
+def check_needs(
+    engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, *, available: int, seconds: float | None
+) -> Needs | None:
+    """Refuse what needs more than the ``available`` bytes, or an exact engine that cannot end in the ``seconds`` left.
+
+    What is refused is refused with what would do. Limits of time are kept by the other engines themselves.
+    """
+    needs = needs_of(engine, score)
+    if needs is None:
+        return None
+    if isinstance(engine, Exact) and seconds is not None and needs.seconds > 3 * max(seconds, 1.0):
+        raise ConfigError(
+            f"the exact engine would take about {_duration(needs.seconds)} for {score.nodes} columns, more than the "
+            f"{_duration(seconds)} that are left of the time limit, and it has no partial answer; use the orders "
+            "engine, which returns what it has, or allow more time"
+        )
+    if needs.gigabytes * 1e9 <= available:
+        return needs
+    remedies = []
+    for other in (Orders(), Variational()):
+        wants = None if isinstance(engine, type(other)) else needs_of(other, score)
+        if wants is not None and wants.gigabytes * 1e9 <= available:
+            remedies.append(f"use engine {type(other).__name__.lower()} ({wants.gigabytes:,.1f} GB)")
+    most = _most_columns(engine, score, available)
+    remedies.append(f"choose at most {most:,} columns" if most > 1 else "close other programs")
+    raise ConfigError(
+        f"engine {type(engine).__name__.lower()} would need about {needs.gigabytes:,.1f} GB of memory for "
+        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine with "
+        "more memory"
+    )
+
+
+def _needs(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, nodes: int) -> Needs | None:
+    if isinstance(engine, Exact):
+        gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
+        # Only asked for the score's own number of nodes: the time of others follows from it.
+        return Needs(seconds_needed(score) * 2.0 ** (nodes - score.nodes), gigabytes)
+    law = LAWS.get((type(engine), _kind(score)))
+    if law is None:
+        return None
+    needs = law.at(nodes)
+    chains = 1.0
+    if isinstance(engine, Orders):
+        chains = engine.replicas / 4 * max(engine.sweeps / 300, 1.0)
+    elif engine.restarts is not None:
+        chains = engine.restarts / (4 if nodes <= 20 else 2)
+    # Regimes of an experiment have tables of their own kind, made part by part.
+    parts = len(score.parts) if isinstance(score, InterventionalScore) else 1
+    return Needs(needs.seconds * chains * (1 + 0.1 * (parts - 1)), needs.gigabytes)
+
+
+def _kind(score: LocalScore | SharedNoise) -> str | None:
+    kinds = {GaussianProcessScore: "gp", AdditiveBasisScore: "additive", BGeScore: "unequal", EqualNoiseScore: "equal"}
+    return "equal" if isinstance(score, SharedNoise) else kinds.get(type(kind_of(score)))
+
+
+def _most_columns(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, available: int) -> int:
+    most = score.nodes
+    while most > 1:
+        needs = _needs(engine, score, most)
+        if needs is None or needs.gigabytes * 1e9 <= available:
+            break
+        most = min(most - 1, int(0.95 * most))
+    return most
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} seconds"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 36_000 else f"{round(seconds / 3600):,} hours"

@@ -1,0 +1,572 @@
+"""Fits that were killed go on where they were, and end in the posterior of a fit that was left alone, bit for bit."""
+
+import errno
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vcuda
+from vcuda.cli.resuming import place_of
+from vcuda.errors import ConfigError, ConvergenceWarning, RunError
+from vcuda.fitting.outcomes import described, restored
+from vcuda.infer import journal_files
+from vcuda.infer.journal import (
+    FORGETFUL,
+    fingerprint,
+    generator_state,
+    once,
+    ragged,
+    remembering,
+    set_generator,
+    split,
+    tree_arrays,
+    tree_like,
+)
+from vcuda.infer.journal_files import Checkpoint, JournalFiles
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.posterior.locks import LOCK, FolderLock
+from vcuda.posterior.storage import check_folder
+
+REQUEST = {"arguments": {"seed": 1}, "versions": {"numpy": "2"}}
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Every step is written as soon as it is known."""
+    monkeypatch.setattr(journal_files, "PATIENCE", 0.0)
+    monkeypatch.setattr(journal_files, "APART", 0.0)
+    monkeypatch.setattr(journal_files, "WRITING", 1e9)
+
+
+def opened(folder: Path, **changes) -> JournalFiles:
+    return JournalFiles(Checkpoint(folder, **changes), REQUEST)
+
+
+def parts(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.npz"))
+
+
+def numbers(*values: float) -> dict[str, np.ndarray]:
+    return {"numbers": np.array(values, dtype=np.float64)}
+
+
+# The journal --------------------------------------------------------------------------------------------------
+
+
+def test_steps_come_back_if_they_were_given_the_same(tmp_path, at_once):
+    journal = opened(tmp_path)
+    journal.keep("a step", "one", lambda: numbers(1.5))
+    journal.scope("part").scope("of it").keep("a step", "two", lambda: {"words": np.array(["ä", "b"])})
+    again = opened(tmp_path, resume=True)
+    assert again.recall("part/a step", "one") is None
+    np.testing.assert_array_equal(again.recall("a step", "one")["numbers"], [1.5])
+    assert again.scope("part").scope("of it").recall("a step", "other") is None
+    third = opened(tmp_path, resume=True).scope("part").scope("of it")
+    assert third.recall("a step", "two")["words"].tolist() == ["ä", "b"]
+
+
+def test_a_later_step_of_the_same_name_replaces_the_earlier_and_its_file(tmp_path, at_once):
+    journal = opened(tmp_path)
+    journal.keep("once", "", lambda: numbers(0))
+    for step in range(5):
+        journal.keep("state", "", lambda step=step: numbers(step))
+    assert parts(tmp_path) == ["000001.npz", "000006.npz"]
+    assert opened(tmp_path, resume=True).recall("state", "")["numbers"] == [4]
+
+
+def test_what_is_forgotten_loses_its_files(tmp_path, at_once):
+    journal = opened(tmp_path)
+    for step in range(3):
+        journal.scope("inner").keep(f"block {step}", "", lambda: numbers(1))
+    journal.scope("inner").forget()
+    journal.keep("outer", "", lambda: numbers(2))
+    assert parts(tmp_path) == ["000004.npz"]
+
+
+def test_a_short_fit_writes_nothing(tmp_path):
+    journal = opened(tmp_path / "kept")
+    for step in range(100):
+        journal.keep(f"block {step}", "", lambda: numbers(1))
+    assert not (tmp_path / "kept").exists()
+    journal.close("by itself")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_writing_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(journal_files.time, "monotonic", lambda: now[0])
+    journal, writes = opened(tmp_path), []
+    put = journal._put
+
+    def slow(name, write):
+        put(name, write)
+        now[0] += 0.5
+        writes.append(now[0])
+
+    monkeypatch.setattr(journal, "_put", slow)
+    while now[0] < 10_000:
+        now[0] += 1.0
+        journal.keep("state", "", lambda: numbers(1))
+    # Half a second for each file, of which the first time there are two.
+    assert 0.5 * len(writes) < 0.021 * 10_000
+    assert len(writes) > 100
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "compressed", "empty", "not an archive"])
+def test_a_damaged_part_is_dropped_with_what_follows(tmp_path, at_once, damage):
+    journal = opened(tmp_path)
+    for step in range(4):
+        journal.keep(f"block {step}", "", lambda step=step: numbers(*[step] * 50))
+    part = tmp_path / "000003.npz"
+    whole = part.read_bytes()
+    if damage == "cut":
+        part.write_bytes(whole[: len(whole) // 2])
+    elif damage == "changed":
+        middle = whole.index(np.full(50, 2.0).tobytes()) + 100
+        part.write_bytes(whole[:middle] + b"\xff" + whole[middle + 1 :])
+    elif damage == "compressed":
+        with zipfile.ZipFile(part) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+    else:
+        part.write_bytes(b"" if damage == "empty" else b"PK but no archive")
+    (tmp_path / ".writing-000005.npz").write_bytes(whole[:10])
+    again = opened(tmp_path, resume=True)
+    assert [again.recall(f"block {step}", "") is not None for step in range(4)] == [True, True, False, False]
+    assert parts(tmp_path) == ["000001.npz", "000002.npz"]
+    assert not list(tmp_path.glob(".writing*"))
+    again.keep("block 2", "", lambda: numbers(2))
+    assert opened(tmp_path, resume=True).recall("block 2", "") is not None
+
+
+def test_another_fit_is_refused_and_told_how_it_differs(tmp_path, at_once):
+    opened(tmp_path).keep("a step", "", lambda: numbers(1))
+    other = {"arguments": {"seed": 2}, "versions": {"numpy": "2"}}
+    with pytest.raises(RunError, match=r"belongs to another fit: seed was 1 and is 2; .*start anew"):
+        JournalFiles(Checkpoint(tmp_path, resume=True), other)
+    other = {"arguments": {"seed": 1}, "versions": {"numpy": "3"}}
+    with pytest.raises(RunError, match='other versions, whose numbers may differ: numpy was "2" and is "3"'):
+        JournalFiles(Checkpoint(tmp_path, resume=True), other)
+    # Without resuming it begins anew, and the old parts go with the first new one.
+    journal = JournalFiles(Checkpoint(tmp_path), other)
+    assert parts(tmp_path) == ["000001.npz"]
+    assert journal.recall("a step", "") is None
+    journal.keep("another step", "", lambda: numbers(2))
+    assert JournalFiles(Checkpoint(tmp_path, resume=True), other).recall("a step", "") is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 9, "arguments": {}, "versions": {}, "notes": {}}'])
+def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
+    (tmp_path / "request.json").write_text(content)
+    with pytest.raises(RunError, match="start the fit anew"):
+        opened(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_full_disk_stops_the_checkpoints_and_not_the_fit(tmp_path, at_once, monkeypatch, fault):
+    told = []
+    journal = opened(tmp_path, told=told.append, keep=True)
+    journal.keep("block 1", "", lambda: numbers(1))
+    fsync = os.fsync
+
+    def full(number):
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for step in range(2, 6):
+        journal.keep(f"block {step}", "", lambda: numbers(1))
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.close("by itself")
+    assert len(told) == 1
+    assert os.strerror(fault) in told[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000001.npz", "request.json"]
+    assert opened(tmp_path, resume=True).recall("block 1", "") is not None
+
+
+def test_scores_of_sets_are_read_and_not_scored_again(tmp_path, at_once, monkeypatch):
+    table = np.random.default_rng(0).normal(size=(40, 4))
+    score = remembering(GaussianProcess().prepare(table), opened(tmp_path))
+    expected = {parents: score.scores_of_set(parents) for parents in [(), (2,), (0, 3), (0, 1, 2)]}
+    resumed = opened(tmp_path, resume=True)
+    again = remembering(GaussianProcess().prepare(table), resumed)
+    other = remembering(GaussianProcess(length_scale=2.0).prepare(table), resumed)
+    assert not np.array_equal(other.scores_of_set((2,)), expected[(2,)])
+    monkeypatch.setattr(type(again), "evaluate", None)
+    for parents, scores in expected.items():
+        np.testing.assert_array_equal(again.scores_of_set(parents), scores)
+    assert list(again.known) == list(expected)
+    copy = pickle.loads(pickle.dumps(again))
+    assert copy.memory is None
+
+
+def test_a_copy_of_a_journal_is_forgetful(tmp_path):
+    journal = opened(tmp_path)
+    for one in (journal, journal.scope("part"), FORGETFUL):
+        copy = pickle.loads(pickle.dumps(one))
+        assert copy.recall("anything", "") is None
+        copy.keep("anything", "", lambda: pytest.fail("nothing is to be kept"))
+        assert copy.sets("") is None
+
+
+def test_generators_go_on_where_they_were():
+    rng = np.random.default_rng(3)
+    rng.integers(7, dtype=np.uint32)  # which leaves half of a word behind
+    state = generator_state(rng)
+    other = np.random.default_rng(4)
+    set_generator(other, state)
+    assert (
+        other.integers(1 << 30, size=5, dtype=np.uint32).tolist()
+        == rng.integers(1 << 30, size=5, dtype=np.uint32).tolist()
+    )
+    assert other.standard_normal() == rng.standard_normal()
+    with pytest.raises(ValueError, match="PCG64"):
+        generator_state(np.random.Generator(np.random.MT19937(0)))
+
+
+def test_small_things_of_the_journal():
+    lists = [np.array([3, 1]), np.array([], dtype=np.int64), np.array([7])]
+    assert [part.tolist() for part in split("l", ragged("l", lists))] == [[3, 1], [], [7]]
+    assert split("l", ragged("l", [])) == []
+    tree = {"a": np.ones(2), "b": (np.zeros(3), None)}
+    back = tree_like("t", tree, tree_arrays("t", tree))
+    assert back["b"][1] is None
+    np.testing.assert_array_equal(back["a"], tree["a"])
+    assert fingerprint([1, 2], 3) != fingerprint([1], 2, 3)
+    assert fingerprint(np.zeros(2)) != fingerprint(np.zeros((1, 2)))
+    assert fingerprint(np.zeros(2)) != fingerprint(np.zeros(2, dtype=np.float32))
+    calls = []
+    once(FORGETFUL, "a", "", lambda: calls.append(1) or {})
+    assert calls == [1]
+
+
+# Locks --------------------------------------------------------------------------------------------------------
+
+
+def test_two_fits_into_one_folder_exclude_each_other(tmp_path):
+    folder = tmp_path / "run"
+    with FolderLock(folder):
+        with pytest.raises(RunError, match="another fit is writing into"), FolderLock(folder):
+            pass
+        assert (folder / LOCK).exists()
+    assert not folder.exists()
+    with FolderLock(folder):
+        (folder / "kept").touch()
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+
+
+def test_the_lock_of_a_killed_process_is_no_obstacle(tmp_path):
+    holding = (
+        "import sys, time; from vcuda.posterior.locks import FolderLock\n"
+        "with FolderLock(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", holding, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(RunError, match="another fit"), FolderLock(tmp_path):
+        pass
+    process.kill()
+    process.communicate()
+    assert (tmp_path / LOCK).exists()
+    with FolderLock(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunError, match="cannot write into"), FolderLock(tmp_path / "run"):
+        pass
+
+
+def test_what_a_killed_fit_leaves_is_no_obstacle(tmp_path):
+    for name in (".lock", "posterior.npz"):
+        (tmp_path / name).touch()
+    for name in ("checkpoint", ".writing-abc"):
+        (tmp_path / name).mkdir()
+    assert check_folder(tmp_path) == tmp_path
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunError, match="holds other files"):
+        check_folder(tmp_path)
+
+
+# Fits ---------------------------------------------------------------------------------------------------------
+
+
+def table(*, nodes: int, rows: int, gaps: float = 0.0) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    weights = np.triu(rng.normal(size=(nodes, nodes)) * (rng.random((nodes, nodes)) < 2.5 / nodes), 1)
+    values = np.zeros((rows, nodes))
+    for node in range(nodes):
+        values[:, node] = np.tanh(values @ weights[:, node]) + 0.5 * values @ weights[:, node] + rng.normal(size=rows)
+    values[rng.random(values.shape) < gaps] = np.nan
+    return values
+
+
+FEW = {"sweeps": 20, "max_sweeps": 20, "rounds": 2, "round_sweeps": 10, "annealing": 10}
+FITS = {
+    "orders": ({"nodes": 20, "rows": 60}, {"model": "linear", "engine": vcuda.Orders(**FEW)}),
+    "processes": (
+        {"nodes": 6, "rows": 40},
+        {"model": "gp", "engine": vcuda.Orders(full=4, max_candidates=5, fill=2, **FEW)},
+    ),
+    "chosen": ({"nodes": 13, "rows": 60}, {"engine": vcuda.Orders(**FEW)}),
+    "variational": ({"nodes": 6, "rows": 60}, {"model": "linear", "engine": vcuda.Variational(steps=30, restarts=3)}),
+    "straight-through": (
+        {"nodes": 4, "rows": 60},
+        {"model": "linear", "engine": vcuda.StraightThrough(epochs=12, check_every=3, restarts=2, batch_size=20)},
+    ),
+    "gaps": ({"nodes": 4, "rows": 60, "gaps": 0.05}, {"model": "linear", "noise": "unequal", "imputations": 3}),
+}
+
+
+def arrays_of(posterior: vcuda.Posterior) -> dict[str, np.ndarray]:
+    return {
+        "probabilities": posterior.edge_probabilities.to_numpy(),
+        **{f"law {name}": array for name, array in posterior.law.arrays().items()},
+        **{f"trace {name}": array for name, array in posterior.trace.items()},
+    }
+
+
+def assert_same(one: vcuda.Posterior, other: vcuda.Posterior) -> None:
+    left, right = arrays_of(one), arrays_of(other)
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        assert array.dtype == right[name].dtype
+        assert array.tobytes() == right[name].tobytes(), name
+    assert one.status == other.status
+    assert one.provenance["choice"] == other.provenance["choice"]
+
+
+def fitted(*arguments, **options) -> vcuda.Posterior:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return vcuda.fit(*arguments, **options)
+
+
+@pytest.fixture
+def snapshots(tmp_path, monkeypatch, at_once):
+    """The checkpoint as it was after each write: what a fit that is killed then leaves."""
+    taken: list[Path] = []
+    write = JournalFiles._write
+
+    def writing(journal):
+        write(journal)
+        taken.append(tmp_path / f"snapshot {len(taken)}")
+        shutil.copytree(journal.folder, taken[-1])
+
+    monkeypatch.setattr(JournalFiles, "_write", writing)
+    return taken
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, snapshots):
+    shape, options = FITS[name]
+    data = table(**shape)
+    alone = fitted(data, **options)
+    kept = fitted(data, **options, checkpoint=tmp_path / "kept")
+    assert_same(alone, kept)
+    assert not (tmp_path / "kept").exists()
+    moments = list(snapshots)
+    assert len(moments) >= 3
+    rng = np.random.default_rng(1)
+    for moment in rng.choice(len(moments) - 1, size=2, replace=False):
+        folder = tmp_path / "resumed"
+        shutil.copytree(moments[moment], folder)
+        resumed = fitted(data, **options, checkpoint=folder, resume=True)
+        assert_same(alone, resumed)
+        assert resumed.summary()["resumed"] == 1
+        assert resumed.provenance["resumed"]["seconds_before"] > 0
+        assert not folder.exists()
+
+
+def test_what_is_known_is_not_worked_out_again(tmp_path, snapshots, monkeypatch):
+    shape, options = FITS["orders"]
+    data = table(**shape)
+    kept = fitted(data, **options, checkpoint=tmp_path / "kept")
+    monkeypatch.setattr("vcuda.infer.orders.ladders.run_block", None)
+    assert_same(kept, fitted(data, **options, checkpoint=snapshots[-1], resume=True))
+
+
+def test_an_interrupted_fit_goes_on_and_ends(tmp_path, at_once):
+    shape, options = FITS["orders"]
+    data = table(**shape)
+    reports = []
+
+    def stop(progress):
+        reports.append(progress)
+        if len(reports) == 12:
+            raise KeyboardInterrupt
+
+    stopped = fitted(data, **options, checkpoint=tmp_path / "kept", progress=stop)
+    assert stopped.status.code == "interrupted"
+    assert parts(tmp_path / "kept")
+    seen = []
+    resumed = fitted(data, **options, checkpoint=tmp_path / "kept", resume=True, progress=seen.append)
+    assert_same(fitted(data, **options), resumed)
+    # It tells of its progress from where it was.
+    assert next(step.done for step in seen if step.done > 0) >= max(step.done for step in reports)
+
+
+def test_seconds_before_a_kill_count_for_the_time_limit(tmp_path, monkeypatch, at_once):
+    shape, options = FITS["orders"]
+    data = table(**shape)
+    real, lost = time.monotonic, [0.0]
+
+    def die(progress):
+        lost[0] += 1000.0
+        if lost[0] >= 5000.0:
+            raise SystemExit
+
+    monkeypatch.setattr(journal_files.time, "monotonic", lambda: real() + lost[0])
+    with pytest.raises(SystemExit):
+        fitted(data, **options, checkpoint=tmp_path, progress=die, time_limit=1e5)
+    monkeypatch.setattr(journal_files.time, "monotonic", real)
+    journal = JournalFiles(Checkpoint(tmp_path, resume=True), json.loads((tmp_path / "request.json").read_text()))
+    assert 4000 < journal.spent_before < 6000
+    resumed = fitted(data, **options, checkpoint=tmp_path, resume=True, time_limit=3000.0)
+    assert resumed.status.code == "interrupted"
+    # That one was saved: who resumes it now asks for more time, and gets it.
+    again = fitted(data, **options, checkpoint=tmp_path, resume=True, time_limit=3000.0)
+    assert_same(fitted(data, **options), again)
+
+
+def test_other_data_or_arguments_are_refused(tmp_path, snapshots):
+    shape, options = FITS["variational"]
+    data = table(**shape)
+    fitted(data, **options, checkpoint=tmp_path / "kept")
+    with pytest.raises(RunError, match="seed was 0 and is 1"):
+        fitted(data, **options, checkpoint=snapshots[0], resume=True, seed=1)
+    with pytest.raises(RunError, match="data was"):
+        fitted(data + 1, **options, checkpoint=snapshots[0], resume=True)
+    with pytest.raises(RunError, match=r"engine was .*Variational"):
+        fitted(data, model="linear", checkpoint=snapshots[0], resume=True)
+    with pytest.raises(ConfigError, match="give its folder"):
+        fitted(data, **options, resume=True)
+
+
+def test_outcomes_come_back_as_they_were():
+    shape, options = FITS["variational"]
+    posterior = fitted(table(**shape), **options)
+    from vcuda.posterior.posterior import Outcome
+
+    outcome = Outcome(posterior.law, posterior.status, {"a": np.float32(0.5), "b": [1, None]}, posterior.trace)
+    again, told = restored(described(outcome, {"model": {"name": "linear"}}))
+    assert told == {"model": {"name": "linear"}}
+    assert again.status == outcome.status
+    assert again.diagnostics == {"a": 0.5, "b": [1, None]}
+    for name, array in outcome.law.arrays().items():
+        assert again.law.arrays()[name].tobytes() == array.tobytes()
+
+
+# The command line -------------------------------------------------------------------------------------------------
+
+COMMAND = ("--model", "linear", "--engine", "variational", "--no-report", "--samples", "3")
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "table.csv"
+    names = ",".join("abcdef")
+    np.savetxt(path, table(nodes=6, rows=60), delimiter=",", header=names, comments="", fmt="%.17g")
+    return path
+
+
+def result_of(run: Path) -> dict[str, bytes]:
+    with np.load(run / "posterior.npz") as stored:
+        found = {name: stored[name].tobytes() for name in stored.files}
+    return found | {"graphs": (run / "edges.csv").read_bytes()}
+
+
+def test_a_command_that_is_killed_goes_on(run, csv, tmp_path):
+    program = (
+        "import sys; import vcuda.infer.journal_files as files; files.PATIENCE = 0.0; files.APART = 0.0; "
+        "files.WRITING = 1e9; from vcuda.cli import main; main(sys.argv[1:])"
+    )
+    folder = tmp_path / "killed"
+    arguments = ["fit", str(csv), "-o", str(folder), *COMMAND]
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not parts(folder / "checkpoint"):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was too quick to be killed"
+    assert not (folder / "config.json").exists()
+    answer = run("fit", "--resume", folder)
+    assert answer.code == 0
+    assert "resumed once" in answer.out
+    assert run("fit", csv, "-o", tmp_path / "alone", *COMMAND).code == 0
+    assert result_of(folder) == result_of(tmp_path / "alone")
+    assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "alone").iterdir()}
+    answer = run("fit", "--resume", folder)
+    assert answer.code == 2
+    assert "has ended by itself" in answer.err
+
+
+def test_a_full_disk_at_the_end_loses_nothing(run, csv, tmp_path, at_once, monkeypatch):
+    folder = tmp_path / "run"
+    save = np.savez_compressed
+
+    def full(*arguments, **arrays):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    monkeypatch.chdir(tmp_path)
+    answer = run("fit", csv.name, "-o", folder, *COMMAND)
+    assert answer.code == 2
+    assert "No space left on device" in answer.err
+    assert f"vcuda fit --resume {folder}" in answer.err
+    assert [path.name for path in folder.iterdir()] == ["checkpoint"]
+    monkeypatch.setattr(np, "savez_compressed", save)
+    monkeypatch.setattr("vcuda.infer.variational.training.advance", None)
+    # The table is found from anywhere.
+    monkeypatch.chdir(Path(__file__).parent)
+    assert run("fit", "--resume", folder).code == 0
+    assert not (folder / "checkpoint").exists()
+    assert len(np.load(folder / "samples.npz")["weights"]) == 3
+
+
+def test_a_fit_into_a_folder_at_work_is_refused(run, csv, tmp_path):
+    with FolderLock(tmp_path / "run"):
+        answer = run("fit", csv, "-o", tmp_path / "run", *COMMAND)
+    assert answer.code == 2
+    assert "another fit is writing into" in answer.err
+
+
+def test_a_table_from_a_pipe_must_be_given_again(run, csv, tmp_path, at_once, monkeypatch):
+    folder = tmp_path / "run"
+    monkeypatch.setattr("vcuda.cli.fitting.place_of", lambda table: {"table": None, "folder": None})
+    assert run("fit", csv, "-o", folder, *COMMAND, "--time-limit", 1e-9).code == 130
+    answer = run("fit", "--resume", folder)
+    assert answer.code == 2
+    assert f"give it: vcuda fit TABLE --resume {folder}" in answer.err
+    assert run("fit", csv, "--resume", folder, "--time-limit", 1000, "--samples", 2).code == 0
+    assert len(np.load(folder / "samples.npz")["weights"]) == 2
+    monkeypatch.undo()
+    assert place_of("sachs")["table"] == "sachs"
+    assert place_of(str(csv))["table"] == str(csv)
+    assert place_of("/dev/null")["table"] is None
+
+
+def test_resume_says_what_it_lacks(run, csv, tmp_path):
+    answer = run("fit")
+    assert answer.code == 2
+    assert "give a table to fit, or --resume" in answer.err
+    answer = run("fit", "--resume", tmp_path)
+    assert answer.code == 2
+    assert "holds no checkpoint" in answer.err
+    answer = run("fit", "--resume", tmp_path, "--seed", 3)
+    assert answer.code == 2
+    assert "leave --seed out" in answer.err
