@@ -82,6 +82,6 @@ def _used_rows(columns: np.ndarray) -> np.ndarray:
 
 
 def seconds_of_searches(columns: np.ndarray, targets: int) -> float:
-    """About how long searches for so many targets take on one core, at 10 billion operations a second."""
+    """About how long searches for so many targets take on one core, if it makes 10 billion operations a second."""
     rows, nodes = _used_rows(columns).shape
     return 4e-10 * BEAM * LARGEST * targets * nodes * 0.5 * rows**2

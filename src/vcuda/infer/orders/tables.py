@@ -32,7 +32,7 @@ BATCH_ENTRIES = 1 << 17
 LEAST_TABLE = 1 << 20
 NEGLIGIBLE = 1e-6
 NEIGHBOUR_STEPS = (8, 16, 32, 48, 64, 96)
-# Tables of fewer entries in all are filled sooner than sent to workers and back.
+# Tables of fewer entries in all are filled here. Guessed, not measured: filling should take longer than sending.
 SPREAD_ENTRIES = {"linear": 1 << 22, "other": 1 << 14}
 
 
