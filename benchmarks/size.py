@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
+from vcuda.models.base import Noise
 
 # Columns and seeds by model: the largest end in some minutes.
-SIZES: dict[tuple[str, str], tuple[int, ...]] = {
+SIZES: dict[tuple[str, Noise], tuple[int, ...]] = {
     ("linear", "equal"): (25, 100, 300, 1000, 2000, 5000),
     ("linear", "unequal"): (25, 100, 300, 1000, 2000),
     ("additive", "unequal"): (25, 50, 100, 200, 400),
@@ -41,7 +42,7 @@ class Case:
     """A table of so many columns, and the model that is fitted to it."""
 
     model: str
-    noise: str
+    noise: Noise
     nodes: int
     index: int
     rows: int = ROWS
@@ -64,11 +65,11 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Fit one table, and tell what that took."""
     import vcuda
     from benchmarks.measures import peak_memory, ranked
-    from vcuda.data.simulate import simulate
+    from vcuda.data.simulate import Mechanism, simulate
     from vcuda.errors import ConvergenceWarning
 
     case = Case(**what)
-    mechanism = "linear" if case.model == "linear" else "gp"
+    mechanism: Mechanism = "linear" if case.model == "linear" else "gp"
     made = simulate("er", nodes=case.nodes, edges=case.nodes, mechanism=mechanism, rows=case.rows, seed=case.index)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

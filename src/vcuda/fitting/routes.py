@@ -10,6 +10,7 @@ import numpy as np
 
 from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
 from vcuda.dags.base import DagPrior
+from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
 from vcuda.data.large import LargeTable
@@ -17,6 +18,7 @@ from vcuda.data.streaming import Told
 from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import choose_engine
 from vcuda.infer.choice.models import Choice, choose_model
+from vcuda.infer.choice.needs import Needs, check_needs
 from vcuda.infer.exact import Exact
 from vcuda.infer.journal import FORGETFUL, Journal, fingerprint, once
 from vcuda.infer.orders import Orders
@@ -45,6 +47,8 @@ ENGINES: dict[str, type] = {
 NARROW_CHOICE = ("linear", "additive")
 # Scores that need no rows, but only statistics of them.
 STREAMED = (EqualNoise, BGe, AdditiveBasis)
+# A fit that takes less is not announced.
+WORTH_TELLING = Needs(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
 CHOOSING_SHARE = 0.3
 
@@ -104,6 +108,7 @@ def fit_scored(
         told["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine]()
+    needs = _foreseen(request, chosen, engine)
     outcome = run_scored(
         engine,  # type: ignore[arg-type]
         chosen,
@@ -118,7 +123,15 @@ def fit_scored(
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
         told["choice"]["sentences"].append(note)
-    return outcome, {"engine": _described(engine)} | told
+    return outcome, {"engine": _described(engine), "foreseen": needs and needs._asdict()} | told
+
+
+def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Needs | None:
+    """What the fit will take, told before it begins if that is much, and refused if it cannot be had."""
+    needs = check_needs(engine, chosen.score, available=memory_available(), seconds=request.seconds_left())
+    if needs is not None and (needs.seconds > WORTH_TELLING.seconds or needs.gigabytes > WORTH_TELLING.gigabytes):
+        request.progress(Progress(0, 1, f"{needs.in_words()} foreseen"))
+    return needs
 
 
 def _seconds_for_engine(request: Request) -> float | None:

@@ -1,8 +1,8 @@
 """What a fit will take, foreseen before it begins, and refused where the memory is not there.
 
-The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power laws
-through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs and
-dense graphs take up to three times as long, because their tables are wider.
+The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power
+laws through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs
+and dense graphs take up to three times as long, because their tables are wider.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 
-# Python, JAX and its compiled programs, in GB.
-BASE = 0.45
+# Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
+BASE, HELD = 0.45, 0.3
 
 
 class Law(NamedTuple):
@@ -78,19 +78,20 @@ def check_needs(
             f"{_duration(seconds)} that are left of the time limit, and it has no partial answer; use the orders "
             "engine, which returns what it has, or allow more time"
         )
-    if needs.gigabytes * 1e9 <= available:
+    free = available / 1e9 + HELD
+    if needs.gigabytes <= free:
         return needs
     remedies = []
     for other in (Orders(), Variational()):
         wants = None if isinstance(engine, type(other)) else needs_of(other, score)
-        if wants is not None and wants.gigabytes * 1e9 <= available:
+        if wants is not None and wants.gigabytes <= free:
             remedies.append(f"use engine {type(other).__name__.lower()} ({wants.gigabytes:,.1f} GB)")
-    most = _most_columns(engine, score, available)
+    most = _most_columns(engine, score, free)
     remedies.append(f"choose at most {most:,} columns" if most > 1 else "close other programs")
     raise ConfigError(
         f"engine {type(engine).__name__.lower()} would need about {needs.gigabytes:,.1f} GB of memory for "
-        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine with "
-        "more memory"
+        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine "
+        "with more memory"
     )
 
 
@@ -118,19 +119,21 @@ def _kind(score: LocalScore | SharedNoise) -> str | None:
     return "equal" if isinstance(score, SharedNoise) else kinds.get(type(kind_of(score)))
 
 
-def _most_columns(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, available: int) -> int:
+def _most_columns(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, free: float) -> int:
     most = score.nodes
     while most > 1:
         needs = _needs(engine, score, most)
-        if needs is None or needs.gigabytes * 1e9 <= available:
+        if needs is None or needs.gigabytes <= free:
             break
         most = min(most - 1, int(0.95 * most))
     return most
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 1.5:
+        return "a second"
     if seconds < 90:
-        return f"{max(round(seconds), 1)} seconds"
+        return f"{round(seconds)} seconds"
     if seconds < 5400:
         return f"{round(seconds / 60)} minutes"
     return f"{seconds / 3600:.1f} hours" if seconds < 36_000 else f"{round(seconds / 3600):,} hours"
