@@ -3,9 +3,9 @@
 Every case is a command line. It runs once to its end. Then it is begun again and again and killed, some runs several
 times, at moments drawn from the seconds between its first line and its end; ``vcuda fit --resume`` goes on with it
 until one is let through. All arrays of the run and what its config says of the result must be the same, to the last
-bit. After each kill every file of the checkpoint must be whole. A run that was killed before its first checkpoint is
-begun anew, as its message says. Checkpoints come after ``--patience`` seconds, sooner than usual, so that short fits
-will do.
+bit. After each kill every file of the checkpoint must be whole. A run that was killed before its first checkpoint, or
+when it had ended, does not count and is begun anew. Checkpoints come after ``--patience`` seconds, sooner than usual,
+so that short fits will do.
 """
 
 from __future__ import annotations
@@ -133,27 +133,26 @@ def measure(what: dict[str, Any], folder: Path, alone: Path, seconds: float, pat
     run = folder / f"killed-{what['run']}"
     begin, resume = [*command(what["case"], folder), "-o", str(run)], ["fit", "--resume", str(run)]
     moments: list[float] = []
-    whole, left = True, 1 + what["run"] % MOST_KILLS
-    while left:
+    whole, begun_anew, kills = True, 0, 1 + what["run"] % MOST_KILLS
+    while len(moments) < kills:
         moment = float(rng.uniform(0.05, 1.0) * seconds)
         took = killed(resume if is_kept(run) else begin, patience, moment)
-        if took is None:
-            left -= 1
+        whole = whole and (took is not None or checkpoint_is_whole(run))
+        if took is None and is_kept(run):
             moments.append(round(moment, 2))
-            whole = whole and checkpoint_is_whole(run)
         elif moments:
             break
         else:
-            # Quicker than the one that was left alone: again, with its own seconds.
-            seconds = min(took, 0.9 * seconds)
-            shutil.rmtree(run)
-    last = 0.0
-    if is_kept(run) or not (run / "config.json").exists():
-        last = ended(*begun(resume if is_kept(run) else begin, patience))
+            # Before the first checkpoint, or at its end already: there is nothing to resume.
+            begun_anew += 1
+            seconds = seconds if took is None else min(took, 0.9 * seconds)
+            shutil.rmtree(run, ignore_errors=True)
+    last = ended(*begun(resume, patience)) if is_kept(run) else 0.0
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     strays = sorted({path.name for path in run.iterdir()} ^ {path.name for path in alone.iterdir()})
     return {
         "killed_after": moments,
+        "begun_anew": begun_anew,
         "resumed": summary.get("resumed", 0),
         "whole": whole,
         "differs": differences(alone, run),

@@ -158,7 +158,7 @@ def fit_under_interrupts(folder: Path, interrupts: int) -> None:
         started = time.perf_counter()
         posterior.save(folder / "uninterrupted")
         usual = time.perf_counter() - started
-        for number, share in enumerate(rng.random(4 * interrupts)):
+        for number, share in enumerate(rng.random(10 * interrupts)):
             # Into new folders and over earlier runs.
             run = folder / f"{name}-{number % interrupts}"
             interrupted(lambda: posterior.save(run), share * usual)  # noqa: B023
@@ -181,7 +181,7 @@ def fit_under_interrupts(folder: Path, interrupts: int) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no alarms")
 def test_an_interrupt_at_any_moment_leaves_a_session_that_fits_as_before(tmp_path):
     found = []
-    for interrupts in (0, 8):
+    for interrupts in (0, 3):
         folder = tmp_path / str(interrupts)
         folder.mkdir()
         code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_long_life as here; "
@@ -198,8 +198,8 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_fits_as_before(tmp_pat
         assert done.returncode == 0, done.stderr
         with np.load(folder / "found.npz") as stored:
             found.append({name: stored[name] for name in stored.files})
-    ended = json.loads((tmp_path / "8" / "ended.json").read_text())
-    assert ended.count("no") >= 4  # most moments are before there is anything to return
+    ended = json.loads((tmp_path / "3" / "ended.json").read_text())
+    assert "no" in ended  # most moments are before there is anything to return
     assert found[0].keys() == found[1].keys()
     for name, expected in found[0].items():
         np.testing.assert_array_equal(found[1][name], expected, err_msg=name)

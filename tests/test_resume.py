@@ -34,6 +34,7 @@ from vcuda.infer.journal import (
     tree_like,
 )
 from vcuda.infer.journal_files import Checkpoint, JournalFiles
+from vcuda.infer.progress import Pace
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.posterior.locks import LOCK, FolderLock
 from vcuda.posterior.storage import check_folder
@@ -326,7 +327,11 @@ FITS = {
     "variational": ({"nodes": 6, "rows": 60}, {"model": "linear", "engine": vcuda.Variational(steps=30, restarts=3)}),
     "straight-through": (
         {"nodes": 4, "rows": 60},
-        {"model": "linear", "engine": vcuda.StraightThrough(epochs=12, check_every=3, restarts=2, batch_size=20)},
+        # With so little patience restarts stop at different times.
+        {
+            "model": "linear",
+            "engine": vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=20),
+        },
     ),
     "gaps": ({"nodes": 4, "rows": 60, "gaps": 0.05}, {"model": "linear", "noise": "unequal", "imputations": 3}),
 }
@@ -390,6 +395,25 @@ def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, snapsh
         assert resumed.summary()["resumed"] == 1
         assert resumed.provenance["resumed"]["seconds_before"] > 0
         assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "engine"),
+    [
+        ("straight_through", vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=9)),
+        ("variational", vcuda.Variational(steps=30, restarts=3)),
+    ],
+)
+def test_the_length_of_chunks_changes_nothing(module, engine, monkeypatch):
+    # It depends on the clock, and after a fit was resumed it begins with one step again.
+    found = []
+    for steps in (1, 5):
+        pace = type("FixedPace", (Pace,), {"steps": property(lambda self, steps=steps: steps, lambda self, _: None)})
+        monkeypatch.setattr(f"vcuda.infer.{module}.training.Pace", pace)
+        found.append(fitted(table(nodes=4, rows=60), model="linear", engine=engine))
+    if module == "straight_through":
+        assert len(set(found[0].diagnostics["epochs"])) > 1, "all restarts stopped at the same time"
+    assert_same(*found)
 
 
 def test_what_is_known_is_not_worked_out_again(tmp_path, snapshots, monkeypatch):

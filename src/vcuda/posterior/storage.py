@@ -83,6 +83,11 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
                 os.replace(Path(workshop) / name, path / name)
     except OSError as error:
         raise RunError(f"cannot write the run into {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        # An archive that is left in the middle of an array cannot be closed, and says so in place of the interrupt.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:

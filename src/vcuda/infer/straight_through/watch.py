@@ -37,6 +37,9 @@ class Watch:
 
     def look(self, trained: Trained, terms: Terms, loss: np.ndarray) -> None:
         """Take in the mean terms of the ELBO since the last look, and the validation losses; both ``(r,)`` each."""
+        if self._terms:
+            # A restart that has stopped is put back after every chunk: its terms would tell how long the chunks were.
+            terms = jax.tree.map(partial(np.where, self.active), terms, self._terms[-1])
         finite = np.isfinite(loss) & np.isfinite(terms.elbo)
         self.checks += 1
         self._terms.append(terms)
