@@ -269,12 +269,12 @@ def fit(
         mapped = mapped_by(workers)
     told = remarks()
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
-    with shown_progress(told, quiet=quiet) as report:
+    with shown_progress(told, quiet=quiet, doing="Reading") as report:
         data = open_table(
             table or options["table"],
             interventions=options["interventions"],
             streamed=options["streamed"],
-            told=lambda step: report(Progress(step.share, 1, f"reading, {step.rows:,} rows so far")),
+            told=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )
     if options["knowledge"] is None:

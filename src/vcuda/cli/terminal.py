@@ -140,8 +140,11 @@ class _Remaining:
 
 
 @contextmanager
-def shown_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback]:
-    """A callback that shows progress: a bar on a terminal, a line for every tenth of the work elsewhere."""
+def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> Iterator[ProgressCallback]:
+    """A callback that shows progress: a bar on a terminal, a line for every tenth of the work elsewhere.
+
+    Only a fit announces itself: what is ``doing`` before it is mostly done at once, or refused.
+    """
     remaining = _Remaining()
     if quiet:
         yield lambda progress: None
@@ -162,15 +165,16 @@ def shown_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallbac
             def show(progress: Progress) -> None:
                 note = "; ".join(filter(None, (remaining(progress), printable(progress.detail))))
                 total = progress.total if progress.done else None
-                bar.update(task, description="Fitting", total=total, completed=progress.done, note=note)
+                bar.update(task, description=doing, total=total, completed=progress.done, note=note)
 
             yield show
     else:
-        say(console, "Preparing ...")
-        yield _lines(console, remaining)
+        if doing == "Fitting":
+            say(console, "Preparing ...")
+        yield _lines(console, remaining, doing)
 
 
-def _lines(console: Console, remaining: Callable[[Progress], str]) -> ProgressCallback:
+def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -> ProgressCallback:
     told, before = -1, ""
 
     def show(progress: Progress) -> None:
@@ -186,7 +190,7 @@ def _lines(console: Console, remaining: Callable[[Progress], str]) -> ProgressCa
         if tenth > told and note:
             told = tenth
             share = f"{progress.done / progress.total:.0%}"
-            say(console, "; ".join(filter(None, (f"Fitting: {share} done", note, progress.detail))))
+            say(console, "; ".join(filter(None, (f"{doing}: {share} done", note, progress.detail))))
 
     return show
 
