@@ -328,18 +328,19 @@ def interrupting(*reports: int):
     """A stand-in for the progress bar that presses Ctrl-C at the given checks; 0 is before the first report."""
 
     @contextmanager
-    def shown_progress(console, *, quiet):
+    def shown_progress(console, *, quiet, doing="Fitting"):
         count = 0
 
         def show(progress):
             nonlocal count
-            if progress.done != int(progress.done):  # slow machines report between checks as well
+            # Slow machines report between checks as well.
+            if doing != "Fitting" or progress.done != int(progress.done):
                 return
             count += 1
             for _ in range(reports.count(count)):
                 signal.raise_signal(signal.SIGINT)
 
-        if 0 in reports:
+        if 0 in reports and doing == "Fitting":
             signal.raise_signal(signal.SIGINT)
         yield show
 

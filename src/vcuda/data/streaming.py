@@ -204,7 +204,10 @@ def _files_in(folder: Path) -> list[Path]:
             )
         kinds.setdefault(kind, entry.name)
     if not found:
-        raise DataError(f"{folder}: the folder holds no files: put the parts of the table there, as {READABLE}.")
+        raise DataError(
+            f"{folder}: this is a folder, and it holds no files: give the path of one file, or put the parts of the table "
+            f"there, as {READABLE}."
+        )
     if len(kinds) > 1:
         first, other = list(kinds.values())[:2]
         raise DataError(
