@@ -205,7 +205,7 @@ def _files_in(folder: Path) -> list[Path]:
         kinds.setdefault(kind, entry.name)
     if not found:
         raise DataError(
-            f"{folder}: this is a folder, and it holds no files: give the path of one file, or put the parts of the table "
+            f"{folder}: this is a folder, and it holds no files: give the path of one file, or put parts of a table "
             f"there, as {READABLE}."
         )
     if len(kinds) > 1:
