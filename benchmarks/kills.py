@@ -100,13 +100,14 @@ def killed(arguments: Sequence[str], patience: float, seconds: float) -> float |
 
 def checkpoint_is_whole(run: Path) -> bool:
     """Whether all that a killed fit left under its proper name can be read."""
-    from vcuda.infer.journal_files import DAMAGED, Checkpoint, read_part
+    from vcuda.infer.journal_files import DAMAGED, Checkpoint, parts_in, read_part
     from vcuda.posterior import Posterior
 
     checkpoint = Checkpoint(run / "checkpoint")
     checkpoint.stored_request()
     try:
-        for part in (run / "checkpoint").glob("*.npz"):
+        # Not the drafts: a kill may leave one half-written, and nobody reads it.
+        for part in parts_in(run / "checkpoint").values():
             read_part(part)
         if (run / "config.json").exists():
             Posterior.load(run)

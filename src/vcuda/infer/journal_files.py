@@ -96,7 +96,7 @@ class Checkpoint:
         """Delete what is kept; other files in the folder stay."""
         folder = Path(self.folder)
         # The request goes first: without it the parts mean nothing.
-        for path in (folder / REQUEST, *_parts(folder).values(), *folder.glob(f"{DRAFT}*")):
+        for path in (folder / REQUEST, *parts_in(folder).values(), *folder.glob(f"{DRAFT}*")):
             path.unlink(missing_ok=True)
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
@@ -234,7 +234,7 @@ class JournalFiles:
         for memory in self._memories.values():
             memory.written()
         alive = Counter(self._home.values())
-        for number, path in _parts(self.folder).items():
+        for number, path in parts_in(self.folder).items():
             if number < self._last and not alive[number]:
                 path.unlink(missing_ok=True)
 
@@ -260,7 +260,7 @@ class JournalFiles:
     def _read(self) -> None:
         """Take up all parts, up to the first that is damaged; that one and what follows it is deleted."""
         damaged = False
-        for number, path in _parts(self.folder).items():
+        for number, path in parts_in(self.folder).items():
             if not damaged:
                 try:
                     told, entries = read_part(path)
@@ -350,7 +350,7 @@ def _part_name(number: int) -> str:
     return f"{number:06d}.npz"
 
 
-def _parts(folder: Path) -> dict[int, Path]:
+def parts_in(folder: Path) -> dict[int, Path]:
     """The parts in a folder by their number, the first first."""
     found = {int(path.stem): path for path in folder.glob("*.npz") if path.stem.isdecimal() and path.is_file()}
     return dict(sorted(found.items()))
