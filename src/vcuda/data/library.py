@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset, as_dataset
-from vcuda.data.files import existing_file, text_records
+from vcuda.data.files import check_text_size, existing_file, text_records
 from vcuda.data.sources import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 
@@ -105,6 +105,7 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
         table = load(path)
         return _reordered(table.truth, table.dataset.names, names, path)
     file = existing_file(Path(path), also_known=BUNDLED)
+    check_text_size(file)
     records = list(text_records(file))
     if not records:
         raise DataError(f"{file}: the file is empty: a graph has the columns source and target.")
