@@ -42,6 +42,16 @@ def stream(**columns: Any) -> bytes:
     return sink.getvalue()
 
 
+def far_texts() -> pa.Array:
+    offsets = np.array([0, 1, 2, 2_000_000_000, 4, 5, 6], dtype=np.int32)
+    return pa.StringArray.from_buffers(6, pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"123456"))
+
+
+def far_codes() -> pa.Array:
+    codes = pa.array([0, 1, 0, 1, 0, 1_000_000_000], pa.int32())
+    return pa.DictionaryArray.from_arrays(codes, pa.array(["x", "y"]), safe=False)
+
+
 NUMBERS = {"a": [1.5, 2.0, 3.0, 4.0, 6.0, 5.0], "b": [2.0, 1.0, 4.0, 3.0, 9.0, 5.0]}
 
 TABLES: dict[str, Hostile] = {
@@ -72,6 +82,11 @@ TABLES: dict[str, Hostile] = {
     "an archive with a tail": Hostile(
         "t.csv.gz", gzip.compress(b"a,b\xff,c\n" + ROWS) + b"tail", "not UTF-8|cannot be read"
     ),
+    "one line that is no text": Hostile("t.csv.gz", gzip.compress(b"\xff" + b"a" * 1_000_000), "line 1 is not UTF-8"),
+    "a line late in the file that is no text": Hostile(
+        "t.csv", b"a,b,c\n" + ROWS * 20_000 + b"1,\xe2\x82,3\n" + ROWS, "line 120,002 is not UTF-8"
+    ),
+    "an archive of blank lines": Hostile("t.csv.gz", gzip.compress(b"\n" * 1_000_000), "too many are blank"),
     "no archive": Hostile("t.csv.gz", b"a,b,c\n" + ROWS, "cannot be read"),
     "an open quote": Hostile("t.csv", b'a,b,c\n"' + ROWS, "line 7 has one cell|cannot be read|header has"),
     "nothing but commas": Hostile("t.csv", b"," * 1000, "no name"),
@@ -82,6 +97,9 @@ TABLES: dict[str, Hostile] = {
     "a stream whose length is a lie": Hostile(
         "t.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f" + stream(**NUMBERS)[8:], "cannot be read"
     ),
+    # Whoever follows these reads, or crashes, far outside of the file.
+    "texts outside of their buffer": Hostile("t.arrow", stream(a=NUMBERS["a"], b=far_texts()), "cannot be read"),
+    "codes without labels": Hostile("t.feather", stream(a=NUMBERS["a"], b=far_codes()), "cannot be read"),
     "Parquet that is cut": Hostile("t.parquet", parquet(**NUMBERS)[:-20], "cannot be read"),
     "metadata that are no mapping": Hostile("t.parquet", parquet({b"pandas": b"[]"}, **NUMBERS), None),
     "metadata without a list": Hostile("t.parquet", parquet({b"pandas": b'{"index_columns": 5}'}, **NUMBERS), None),
@@ -92,7 +110,11 @@ TABLES: dict[str, Hostile] = {
 
 KNOWLEDGE: dict[str, Hostile] = {
     "brackets in brackets": Hostile("k.toml", b"required = " + b"[" * 100_000, "too many times"),
-    "keys in keys": Hostile("k.toml", b"a" + b".a" * 5_000 + b" = 1", "no key 'a'|too many times"),
+    # The parser takes the square of the number of parts.
+    "keys in keys": Hostile("k.toml", b"a" + b".a" * 100_000 + b" = 1", "more than 20 parts"),
+    "a header of keys in keys": Hostile("k.toml", b"[" + b'"a" . ' * 100_000 + b"a]\nx = 1", "more than 20 parts"),
+    "a text of dots": Hostile("k.toml", b'roots = ["' + b"a." * 100 + b'"]', "which is no column of the table"),
+    "a text that does not end": Hostile("k.toml", b'\\"""\n' * 2_000, "no TOML"),
     "a root of 100,000 letters": Hostile("k.toml", f'roots = ["{LONG}"]'.encode(), "which is no column of the table"),
     "a text where a list should be": Hostile("k.toml", f'sinks = "{LONG}"'.encode(), "must be a list"),
     "a key of 100,000 letters": Hostile("k.toml", f"{LONG} = 1".encode(), "no key"),
@@ -220,6 +242,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "infinity": (config(lambda c: c["provenance"].update(seconds=float("inf"))), "no number that JSON has"),
     "half a surrogate": (config(lambda c: c["names"].__setitem__(0, "\ud800")), "surrogates not allowed"),
     "names twice": (config(lambda c: c.update(names=["a"] * 4)), "no names, or one that cannot be"),
+    "other names for the graphs": (config(lambda c: c.update(names=list("abcd"))), "about other columns"),
     "names that are numbers": (config(lambda c: c.update(names=[1, 2, 3, 4])), "no names"),
     "a status of its own": (config(lambda c: c["status"].update(code="<script>")), "no status"),
     "no engine": (config(lambda c: c["provenance"].pop("engine")), "no engine"),
@@ -233,6 +256,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         config(lambda c: c["provenance"]["data"].update(fingerprint="\nimport os")),
         "no data",
     ),
+    "a line of a program in a number": (provenance("imputations", "1)\nimport os"), "no imputations"),
     "knowledge that contradicts itself": (provenance("knowledge", {"required": ["a -> a"]}), "knowledge cannot be"),
     "knowledge in words": (provenance("knowledge", {"required": ["a -> b"]}), None),
     "a ridge below zero": (config(lambda c: c["law"]["predictive"].update(ridge=-1)), "no ridge"),

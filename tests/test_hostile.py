@@ -18,6 +18,7 @@ import vcuda
 import vcuda.data.library
 from vcuda.cli import main
 from vcuda.data.knowledge import as_knowledge
+from vcuda.data.streaming import open_stream
 from vcuda.errors import DataError, KnowledgeError, RunError, VcudaError
 from vcuda.posterior.samples import GraphSamples
 
@@ -50,6 +51,8 @@ def test_tables(name, tmp_path, capsys):
     else:
         refused(DataError, refusal, lambda: vcuda.as_dataset(path))
         assert exit_code("check", str(path)) == 2
+        if file.endswith((".arrow", ".feather")):
+            refused(DataError, refusal, lambda: list(open_stream(path).blocks()))
     assert "Traceback" not in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == [file]
 
@@ -108,8 +111,8 @@ def test_a_small_archive_that_unfolds_to_much_is_refused_unread(tmp_path, monkey
         monkeypatch.setattr(f"{module}.memory_available", lambda: 4_000_000)
     table = tmp_path / "t.csv.gz"
     table.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,3\n" * 500_000))
-    refused(DataError, "of which 0.004 GB are free", lambda: vcuda.as_dataset(table))
-    refused(DataError, "of which 0.004 GB are free", lambda: vcuda.data.library.read_graph(table, COLUMNS))
+    refused(DataError, "the 0.004 GB of memory that are free", lambda: vcuda.as_dataset(table))
+    refused(DataError, "the 0.004 GB of memory that are free", lambda: vcuda.data.library.read_graph(table, COLUMNS))
     run = tmp_path / "run"
     shutil.copytree(RUN, run)
     hostile.array("law.gram", lambda old: np.zeros((800, 800)))(run)
@@ -156,10 +159,28 @@ def test_paths_that_cannot_be(tmp_path):
 
 
 def test_many_required_edges_are_checked_in_no_time():
-    """20,000 edges in a chain, and as many forbidden ones: by lists it would be 400 million comparisons."""
+    """20,000 edges in a chain, as many forbidden ones, roots and sinks: by lists, 400 million comparisons of each."""
     chain = [(f"v{k}", f"v{k + 1}") for k in range(20_000)]
     back = [(target, source) for source, target in chain]
-    assert len(vcuda.Knowledge(required=chain, forbidden=back).required) == 20_000
+    others = [f"w{k}" for k in range(20_000)]
+    known = vcuda.Knowledge(required=chain, forbidden=back, roots=others, sinks=others[:10_000])
+    assert len(known.required) == 20_000
+
+
+def test_lines_and_blank_lines_that_do_not_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcuda.data.files.LONGEST_RECORD", 1000)
+    for name, content in (
+        ("line", b"a,b,c\n" + b"1" * 1001 + b",2,3\n"),
+        ("blank", b"\n" * 1001 + b"a,b\n1,2\n"),
+        ("blank later", b"a,b\n" + b"\n" * 1001 + b"1,2,3\n"),
+        ("header", b"a," * 501 + b"b\n"),
+    ):
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(content))
+        refused(
+            DataError,
+            "has more than 1,000 characters",
+            lambda name=name: vcuda.data.library.read_graph(tmp_path / f"{name}.csv.gz", COLUMNS),
+        )
 
 
 def test_graph_samples_in_a_file_are_checked(tmp_path):
@@ -178,8 +199,15 @@ def test_graph_samples_in_a_file_are_checked(tmp_path):
 
 cells = st.one_of(st.floats().map(repr), st.integers().map(str), st.text(max_size=8), st.sampled_from(["", "NA", '"']))
 lines = st.lists(st.lists(cells, min_size=1, max_size=4).map(",".join), max_size=9).map("\n".join)
+# More of them, and others each time, when the benchmark asks for it.
+EXAMPLES = os.environ.get("HOSTILE_EXAMPLES")
 anything = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=int(EXAMPLES or 40),
+    derandomize=EXAMPLES is None,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 
 

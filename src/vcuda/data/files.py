@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import re
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vcuda.data.checks import memory_available
+from vcuda.data.checks import CELL_COPIES, memory_available
 from vcuda.data.sources import (
     Cells,
     RawTable,
@@ -48,9 +49,11 @@ UNREADABLE = (
 LONGEST_REASON = 200
 # Characters of a line, or of all lines that a cell in quotes goes over: 100,000 names of 160 letters.
 LONGEST_RECORD = 1 << 24
-# Memory for every byte of text: about three times as much for numbers of seven digits, as they are read and as they are
-# kept.
-MEMORY_A_BYTE = 4
+# A line counts as so many characters more, since going on to the next takes time as well: 16 million blank ones, which
+# a small archive can hold, would take half a minute.
+LINE_COST = 64
+# What ends a cell; decimal commas are counted with them, which errs on the safe side.
+CELL_ENDS = (b",", b";", b"\t", b"\n", b"\r")
 # Deflate makes a byte out of no less than 1/1032 of one.
 HIGHEST_COMPRESSION = 1032
 # How the two forms of Arrow's files begin.
@@ -63,16 +66,17 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
     try:
         path = path.expanduser()
         is_folder, is_file, has_parent = path.is_dir(), path.is_file(), path.parent.is_dir()
-    except (OSError, RuntimeError) as error:  # a name that is too long, or the home of nobody
+        missing = has_parent and not is_folder and not is_file
+        beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if missing else []
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is locked, the home of nobody
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{shortened(path)}: no file can have this path ({reason}): check the path.") from None
+        raise DataError(f"{shortened(path)}: no file can be found there ({reason}): check the path.") from None
     if is_folder:
         raise DataError(f"{path}: this is a folder, not a file: give the path of one file in it.")
     if is_file:
         return path
     if not has_parent:
         raise DataError(f"{path}: the folder {path.parent} does not exist: check the path.")
-    beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     hint = nearest(path.name, [*beside, *also_known])
     raise DataError(f"{path}: there is no such file{hint}: check the path.")
 
@@ -96,19 +100,19 @@ def _extension(path: Path) -> tuple[str, bool]:
 
 
 def check_text_size(path: Path) -> None:
-    """Refuse text that the memory cannot hold, also where a small archive unfolds to it."""
-    available = memory_available()
-    most, size = available // MEMORY_A_BYTE, path.stat().st_size
-    if _extension(path)[1] and HIGHEST_COMPRESSION * size > most:
-        size = 0
-        with _unreadable_refused(path), gzip.open(path, "rb") as content:
-            while size <= most and (block := content.read(1 << 20)):
-                size += len(block)
-    if size > most:
+    """Refuse text whose cells the memory cannot hold, also where a small archive unfolds to it."""
+    available, cell = memory_available(), 8 * CELL_COPIES
+    most_text = path.stat().st_size * (HIGHEST_COMPRESSION if _extension(path)[1] else 1)
+    if (1 + cell) * most_text <= available:  # even if it has nothing but empty cells
+        return
+    needed = 0
+    with _unreadable_refused(path), _open_bytes(path) as content:
+        while needed <= available and (block := content.read(1 << 20)):
+            needed += len(block) + cell * sum(map(block.count, CELL_ENDS))
+    if needed > available:
         raise DataError(
-            f"{path}: the text of the table has more than {most / 1e9:,.2g} GB, and reading it takes about "
-            f"{MEMORY_A_BYTE} times as much memory, of which {available / 1e9:,.2g} GB are free: take fewer rows or "
-            "columns, or use a machine with more memory."
+            f"{path}: the cells of the table would need more than the {available / 1e9:,.2g} GB of memory that are "
+            "free: take fewer rows or columns, or use a machine with more memory."
         )
 
 
@@ -120,22 +124,22 @@ def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             bounded = _BoundedLines(lines)
             reader = csv.reader(bounded, delimiter=separator)
             for record in reader:
-                bounded.left = LONGEST_RECORD
                 if record:
+                    bounded.left = LONGEST_RECORD
                     yield reader.line_num, record
 
 
 class _BoundedLines:
-    """The lines of a text, of which those of one record must not go on for ever."""
+    """The lines of a text, of which those of one record, and blank ones, must not go on for ever."""
 
     def __init__(self, text: IO[str]) -> None:
         self._text, self.left = text, LONGEST_RECORD
 
     def __iter__(self) -> Iterator[str]:
         while line := self._text.readline(self.left + 1):
-            self.left -= len(line)
+            self.left -= len(line) + LINE_COST
             if self.left < 0:
-                raise ValueError(f"one of its lines has more than {LONGEST_RECORD:,} characters")
+                raise ValueError(f"one of its lines has more than {LONGEST_RECORD:,} characters, or too many are blank")
             yield line
 
 
@@ -144,8 +148,7 @@ def _separator(path: Path) -> str:
     if _extension(path)[0] == ".tsv":
         return "\t"
     with _open_text(path) as text:
-        # Blank lines do not make a record longer.
-        first = next((line for line in iter(lambda: text.readline(LONGEST_RECORD), "") if line.strip()), "")
+        first = next((line for line in _BoundedLines(text) if line.strip()), "")
     unquoted = re.sub(r'"[^"]*"', "", first)
     return next((mark for mark in ",;\t" if mark in unquoted), ",")
 
@@ -154,6 +157,10 @@ def _open_text(path: Path) -> IO[str]:
     if path.suffix.lower() == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return open(path, encoding="utf-8-sig", newline="")
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
 
 
 @contextmanager
@@ -179,16 +186,17 @@ def _undecodable_line(path: Path) -> int | None:
     """The first line of a text file that is not UTF-8; None where the file is no text, or cannot be read so far."""
     if FILE_KINDS.get(_extension(path)[0], "text") != "text":
         return None
+    line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
     try:
-        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError:
-                    return number
+        with _open_bytes(path) as content:
+            while block := content.read(1 << 20):
+                decoder.decode(block)
+                line += block.count(b"\n")
+    except UnicodeDecodeError as error:
+        return line + error.object[: error.start].count(b"\n")
     except UNREADABLE:
         return None
-    return 1
+    return line
 
 
 def _from_text(path: Path) -> RawTable:
@@ -229,7 +237,7 @@ def _read_text(path: Path, *, width: int) -> Any:
 
     with _unreadable_refused(path):
         try:
-            return arrow_csv.read_csv(
+            table = arrow_csv.read_csv(
                 str(path),
                 # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
                 read_options=arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * width)),
@@ -239,6 +247,9 @@ def _read_text(path: Path, *, width: int) -> Any:
         except pa.ArrowInvalid:
             _refuse_ragged(path, width)
             raise
+        if pa.binary() in table.schema.types:  # what Arrow takes text for that is not UTF-8
+            raise UnicodeDecodeError("utf-8", b"", 0, 0, "a column is not text")
+        return table
 
 
 def _refuse_ragged(path: Path, width: int) -> None:

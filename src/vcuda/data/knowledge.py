@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcuda.data.files import existing_file, text_records
+from vcuda.data.knowledge_files import read_parameters
 from vcuda.data.sources import listed, nearest, shortened
-from vcuda.errors import DataError, KnowledgeError
+from vcuda.errors import KnowledgeError
 from vcuda.specs import to_json
 
 ARROW = "->"
-CSV_KINDS = ("required", "forbidden", "probability")
-# A million edges; what is larger is no file of knowledge.
-LARGEST_FILE = 20_000_000
 # Columns of a cycle that a message names.
 LONGEST_CYCLE = 8
 
@@ -115,22 +110,11 @@ class Knowledge:
         The columns of the CSV file are source, target, kind (required, forbidden or probability) and, where there
         are probabilities, probability.
         """
+        file, described = read_parameters(path)
         try:
-            file = existing_file(Path(path))
-        except DataError as error:
-            raise KnowledgeError(str(error)) from None
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            raise KnowledgeError(
-                f"{file}: it has {size / 1e6:,.0f} MB, and a file of knowledge at most {LARGEST_FILE / 1e6:.0f}: give "
-                "another file, or say less"
-            )
-        ending = file.suffix.lower()
-        if ending == ".toml":
-            return cls._from_toml(file)
-        if ending in (".csv", ".tsv"):
-            return cls._from_csv(file)
-        raise KnowledgeError(f"{file}: knowledge is read from .toml and .csv files, not from {ending or 'this one'!r}")
+            return cls.from_dict(described)
+        except KnowledgeError as error:
+            raise KnowledgeError(f"{file}: {error}") from None
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Knowledge:
@@ -214,9 +198,10 @@ class Knowledge:
                     raise KnowledgeError(
                         f"column {shortened(name)} stands in tiers {tier[name] + 1} and {number + 1}: keep one"
                     )
-        forbidden, required = set(self.forbidden), set(self.required)
+        required = set(self.required)
+        why_forbidden = self._reasons(tier)
         for source, target in self.required:
-            reason = self._why_forbidden(source, target, tier, forbidden)
+            reason = why_forbidden(source, target)
             if reason:
                 raise KnowledgeError(
                     f"the edge {_arrow(source, target)} is required, but {reason}: drop one of the two"
@@ -242,91 +227,30 @@ class Knowledge:
                 )
             if edge in required:
                 raise KnowledgeError(f"{_arrow(*edge)} has a probability, but is required as well: drop one of the two")
-            reason = self._why_forbidden(source, target, tier, forbidden)
+            reason = why_forbidden(source, target)
             if reason:
                 raise KnowledgeError(f"{_arrow(*edge)} has a probability, but {reason}: drop one of the two")
 
-    def _why_forbidden(
-        self, source: str, target: str, tier: Mapping[str, int], forbidden: Collection[Edge]
-    ) -> str | None:
-        early, late = shortened(source), shortened(target)
-        if (source, target) in forbidden:
-            return "it is forbidden as well"
-        if target in self.roots:
-            return f"{late} is a root, which has no causes"
-        if source in self.sinks:
-            return f"{early} is a sink, which has no effects"
-        if source in tier and target in tier:
-            if tier[source] > tier[target]:
-                return f"{early} stands in tier {tier[source] + 1}, after {late} in tier {tier[target] + 1}"
-            if tier[source] == tier[target] and not self.within_tiers:
-                return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
-        return None
+    def _reasons(self, tier: Mapping[str, int]) -> Callable[[str, str], str | None]:
+        """The question why an edge must not be, with None for one that may be; sets, as it is asked for every edge."""
+        forbidden, roots, sinks = set(self.forbidden), set(self.roots), set(self.sinks)
 
-    @classmethod
-    def _from_toml(cls, file: Path) -> Knowledge:
-        try:
-            with open(file, "rb") as content:
-                described = tomllib.load(content)
-        except RecursionError:
-            raise KnowledgeError(f"{file}: brackets stand in brackets too many times: mend that line") from None
-        except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
-            reason = str(getattr(error, "strerror", None) or error)
-            raise KnowledgeError(f"{file}: this is no TOML ({reason[:200]}): mend that line") from None
-        try:
-            return cls.from_dict(described)
-        except KnowledgeError as error:
-            raise KnowledgeError(f"{file}: {error}") from None
+        def why_forbidden(source: str, target: str) -> str | None:
+            early, late = shortened(source), shortened(target)
+            if (source, target) in forbidden:
+                return "it is forbidden as well"
+            if target in roots:
+                return f"{late} is a root, which has no causes"
+            if source in sinks:
+                return f"{early} is a sink, which has no effects"
+            if source in tier and target in tier:
+                if tier[source] > tier[target]:
+                    return f"{early} stands in tier {tier[source] + 1}, after {late} in tier {tier[target] + 1}"
+                if tier[source] == tier[target] and not self.within_tiers:
+                    return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
+            return None
 
-    @classmethod
-    def _from_csv(cls, file: Path) -> Knowledge:
-        try:
-            records = list(text_records(file))
-        except DataError as error:
-            raise KnowledgeError(str(error)) from None
-        header = [cell.strip().lower() for cell in records[0][1]] if records else []
-        for column in ("source", "target", "kind"):
-            if column not in header:
-                raise KnowledgeError(f"{file}: line 1 names no column {column!r}: begin with source,target,kind")
-        for column in header:
-            if column not in ("source", "target", "kind", "probability"):
-                raise KnowledgeError(
-                    f"{file}: line 1 names a column {shortened(column)}: there may be source, target, kind and "
-                    "probability; tiers, roots and sinks go into a .toml file"
-                )
-        found: dict[str, list[Any]] = {kind: [] for kind in CSV_KINDS}
-        for line, record in records[1:]:
-            if len(record) != len(header):
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has {len(record)} cells for {len(header)} columns: give one for each"
-                )
-            row = dict(zip(header, (cell.strip() for cell in record), strict=True))
-            if not row["source"] or not row["target"]:
-                raise KnowledgeError(f"{file}: line {line:,} lacks a source or a target: give both, or remove the line")
-            edge = row["source"], row["target"]
-            if row["kind"] not in found:
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has the kind {shortened(row['kind'])}: write one of {', '.join(CSV_KINDS)}"
-                )
-            given = row.get("probability", "")
-            if (row["kind"] == "probability") != bool(given):
-                raise KnowledgeError(
-                    f"{file}: line {line:,} must have a number under probability if its kind is probability, and none "
-                    "otherwise"
-                )
-            if not given:
-                found[row["kind"]].append(edge)
-                continue
-            try:
-                found["probability"].append((*edge, float(given)))
-            except ValueError:
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has the probability {shortened(given)}: write a number between 0 and 1"
-                ) from None
-        try:
-            return cls(found["required"], found["forbidden"], probabilities=found["probability"])  # type: ignore[arg-type]
-        except KnowledgeError as error:
-            raise KnowledgeError(f"{file}: {error}") from None
+        return why_forbidden
 
 
 def as_knowledge(knowledge: Knowledge | str | os.PathLike[str] | None) -> Knowledge:

@@ -22,6 +22,8 @@ from vcuda.errors import ConfigError, RunError
 
 # Names, labels and remarks of 100,000 columns have less.
 LARGEST_JSON = 64_000_000
+# The objects that are made of a byte of JSON, at most: three bytes make an empty list.
+MEMORY_A_BYTE = 32
 # Of lists in lists; a run has six.
 MOST_LEVELS = 50
 MOST_ARRAYS = 100_000
@@ -71,8 +73,9 @@ def file_of(folder: Path, name: str) -> Path:
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds: finite numbers of a size that computers have, and texts that can be written again."""
-    if path.stat().st_size > LARGEST_JSON:
-        raise ValueError(f"{path.name} has more than {LARGEST_JSON / 1e6:.0f} MB")
+    most = min(LARGEST_JSON, memory_available() // MEMORY_A_BYTE)
+    if path.stat().st_size > most:
+        raise ValueError(f"{path.name} has more than {most / 1e6:.0f} MB")
     try:
         content = json.loads(
             path.read_bytes().decode("utf-8"), parse_int=_whole, parse_float=_real, parse_constant=_real

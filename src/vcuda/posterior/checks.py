@@ -106,10 +106,11 @@ PROVENANCE: dict[str, Check] = {
 PROVENANCE_IF_TOLD: dict[str, Check] = {
     "logarithm": _each(_text),
     "choice": _named(sentences_=_each(_text)),
-    "prior": _or_none(_named(edge_probability=lambda value: _number(value) and 0 <= value <= 1)),
+    "prior": _or_none(_named(edge_probability=lambda value: _number(value) and 0 < value < 1)),
     "interventions": _or_none(_named(column=_or_none(_text), rows=_of(_text, _named(set=_count, alone=_count)))),
     "knowledge": _or_none(lambda value: isinstance(value, dict)),
     "time_limit": _or_none(_number),
+    "imputations": _or_none(_count),
 }
 CONFIG: dict[str, Check] = {
     "names": lambda value: _each(_text)(value) and bool(value) and len(set(value)) == len(value),

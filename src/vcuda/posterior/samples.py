@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import ConfigError, RunError
 from vcuda.graphs import is_acyclic_edges
 from vcuda.posterior.archives import UNREADABLE, read_arrays
@@ -164,10 +165,10 @@ class GraphSamples:
             arrays = {field: getattr(self, field) for field in ("offsets", "sources", "targets", "weights")}
             np.savez_compressed(path, names=np.array(self.names), **arrays)
         elif ending == ".csv":
-            names = np.array(self.names, dtype=object)
+            names = np.array([as_cell(name) for name in self.names], dtype=object)
             sample = np.repeat(np.arange(len(self)), self.edge_counts())
             lines = {"sample": sample, "source": names[self.sources], "target": names[self.targets]}
-            pd.DataFrame(lines).to_csv(path, index=False)
+            pd.DataFrame(lines).to_csv(path, index=False, quoting=quoting(self.names))
         else:
             raise ConfigError(f"{path}: graphs are written as .csv or .npz; end the name with one of them")
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
 from vcuda.posterior.archives import UNREADABLE, file_of, is_ordinary, read_arrays, read_json
 from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
@@ -61,11 +62,14 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         **{f"law.{name}": array for name, array in posterior.law.arrays().items()},
         **{f"trace.{name}": array for name, array in posterior.trace.items()},
     }
+    cells = {name: as_cell(name) for name in posterior.names}
     edges = posterior.edges(minimum=SMALLEST_LISTED_PROBABILITY)
+    edges = edges.assign(source=edges["source"].map(cells), target=edges["target"].map(cells))
+    table = edges.to_csv(index=False, float_format="%.6f", quoting=quoting(cells))
     writers: dict[str, Callable[[IO[bytes]], Any]] = {
         "posterior.npz": lambda file: np.savez_compressed(file, **arrays),
         "config.json": lambda file: file.write(_json_bytes(config)),
-        "edges.csv": lambda file: file.write(edges.to_csv(index=False, float_format="%.6f").encode()),
+        "edges.csv": lambda file: file.write(table.encode()),
         "summary.json": lambda file: file.write(_json_bytes(posterior.summary())),
     }
     try:
@@ -98,8 +102,11 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         law_config, law_arrays = config["law"], _part(arrays, "law.")
         check_law_arrays(law_arrays, len(config["names"]))
         law = LAWS[law_config["kind"]].restore(law_config, law_arrays)
-        if not all(pool.all_acyclic() for pool in _pools(law)):
-            raise ValueError("one of its graphs has a cycle")
+        for pool in _pools(law):
+            if pool.names != tuple(config["names"]):
+                raise ValueError("its graphs are about other columns")
+            if not pool.all_acyclic():
+                raise ValueError("one of its graphs has a cycle")
         posterior = Posterior(
             names=tuple(config["names"]),
             law=law,
