@@ -15,6 +15,7 @@ BENCHMARKS = {
     "interventions": "what knock-outs are worth, on simulated tables and on the Sachs cells",
     "rows": "tables with many rows: one pass in bounded memory beside a plain scan and beside all in memory",
     "missing": "a tenth of the cells taken away: what imputation loses against the complete tables",
+    "fuzzing": "hostile tables, knowledge files and run folders: accepted, refused in a sentence, or broken",
     "picture": "the README's picture, from a fit of the Sachs cells",
 }
 
