@@ -211,7 +211,7 @@ def _check_products(gram: np.ndarray, arrays: Mapping[str, np.ndarray], owner: s
         raise ConfigError(f"gram must be square, not {gram.shape}")
     diagonal = gram.diagonal()
     largest = float(diagonal.max(initial=0.0))
-    if (diagonal < 0).any() or np.abs(gram - gram.T).max(initial=0.0) > ROUNDING * largest or largest > 1e100:
+    if (diagonal < 0).any() or np.abs(gram - gram.T).max(initial=0.0) > ROUNDING * largest:
         raise ConfigError("gram holds no products of columns")
     if len(gram) > MOST_FACTORISED:
         return
