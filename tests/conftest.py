@@ -1,15 +1,33 @@
 """What several test files share.
 
-Compiled programs are kept between tests, workers and runs: compiling is most of what the suite would wait for.
+Compiled programs are kept between tests, workers and runs: compiling is most of what the suite would wait for. No test
+opens a connection over a network, nor does a process that it starts, unless it is marked ``network``.
 """
 
 import os
+import runpy
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+NO_NETWORK = Path(__file__).parent / "no_network"
+ALLOWED = runpy.run_path(str(NO_NETWORK / "sitecustomize.py"))["ALLOWED"]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(NO_NETWORK), os.environ.get("PYTHONPATH"))))
 os.environ.setdefault("VCUDA_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "network: opens connections, to this machine only; all other tests must not")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    # Around fixtures of every scope as well: a module may share a cluster of processes.
+    if item.get_closest_marker("network"):
+        os.environ[ALLOWED] = "yes"
+    yield
+    os.environ.pop(ALLOWED, None)
 
 
 class Answer(NamedTuple):

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import vcuda
+from vcuda.data.spreadsheets import from_cell
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.graphs import cpdag, is_dag
 from vcuda.outputs import exports
@@ -120,6 +121,7 @@ def test_networkx_reads_the_files_by_name(posterior):
 
 def test_pandas_reads_the_csv(posterior):
     frame = pd.read_csv(io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False)
+    frame = frame.assign(source=frame["source"].map(from_cell), target=frame["target"].map(from_cell))
     pd.testing.assert_frame_equal(frame, posterior.edges(minimum=1e-300), check_exact=True)
 
 

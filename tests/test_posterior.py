@@ -101,6 +101,15 @@ def test_save_and_load_give_the_same_posterior(simulation, posterior, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
 
 
+@pytest.mark.parametrize("unit", [1e-60, 1e60, 1e140])
+def test_runs_of_tables_in_extreme_units_are_read_back(tmp_path, unit):
+    first, second = np.random.default_rng(0).normal(size=(2, 100))
+    table = pd.DataFrame({"a": unit * first, "b": unit * (first + second)})
+    kept = vcuda.fit(table, model="linear", noise="unit")
+    kept.save(tmp_path / "run")
+    assert vcuda.Posterior.load(tmp_path / "run").edge_probabilities.equals(kept.edge_probabilities)
+
+
 def test_a_saved_run_is_replaced_but_other_folders_are_not_touched(posterior, tmp_path):
     posterior.save(tmp_path / "run")
     posterior.save(tmp_path / "run")

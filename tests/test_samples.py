@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vcuda.data.spreadsheets import from_cell
 from vcuda.errors import ConfigError, RunError
 from vcuda.graphs import is_dag
 from vcuda.posterior import GraphSamples
@@ -90,7 +91,7 @@ def test_saved_graphs_come_back(tmp_path):
     table = pd.read_csv(tmp_path / "graphs.csv")
     for k, graph in enumerate(graphs):
         listed = {
-            (names.index(s), names.index(t))
+            (names.index(from_cell(s)), names.index(from_cell(t)))
             for s, t in table.loc[table["sample"] == k, ["source", "target"]].to_numpy()
         }
         assert listed == set(zip(*np.nonzero(graph), strict=True))

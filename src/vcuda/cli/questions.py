@@ -224,6 +224,8 @@ def export(
     from vcuda.posterior import Posterior
 
     posterior = Posterior.load(run)
+    if output.is_symlink():
+        output.unlink()  # a run of somebody else may hold a link to a file of yours
     write_edges(posterior.consensus() if consensus else posterior, output, minimum=minimum)
     say(results(), f"Wrote {output}.")
 

@@ -6,7 +6,8 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -31,6 +32,9 @@ SMALLEST_SCALE = 1e-150
 # gradient and the optimiser's two moments, and noise, soft graph, hard graph and their product for a
 # sample.
 SQUARE_ARRAYS = 12
+
+# Of every cell: as it was read, as a number of the table, standardised, and in a comparison.
+CELL_COPIES = 4
 
 Missing = Literal["refuse", "keep"]
 
@@ -105,6 +109,7 @@ def memory_available() -> int:
             continue
         if match:
             limits.append(int(match.group(1)) * unit)
+    limits.extend(_address_space())
     if not limits:
         try:
             limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -113,7 +118,34 @@ def memory_available() -> int:
     return min(limits)
 
 
+def _address_space() -> list[int]:
+    """What a limit on the process itself (ulimit -v) leaves, where there is one."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        return []
+    if limit == resource.RLIM_INFINITY:
+        return []
+    return [max(limit - pages * resource.getpagesize(), 0)]
+
+
+@contextmanager
+def too_large_refused(source: str) -> Iterator[None]:
+    """A sentence in place of a MemoryError, for what could not be foreseen."""
+    try:
+        yield
+    except MemoryError:
+        raise DataError(
+            f"{source}: the table does not fit into the {memory_available() / 1e9:,.1f} GB of memory that are free: "
+            "take fewer rows or columns, or use a machine with more memory."
+        ) from None
+
+
 def check_memory(raw: RawTable, columns: int) -> None:
+    """Refuse, before a cell is read, so many columns that a fit cannot hold their square arrays."""
     needed, available = memory_needed(columns), memory_available()
     if needed > available:
         most = math.isqrt(available // (SQUARE_ARRAYS * 4))
@@ -121,6 +153,18 @@ def check_memory(raw: RawTable, columns: int) -> None:
             f"{raw.source}: {columns:,} columns would need about {needed / 1e9:,.1f} GB of memory "
             f"({SQUARE_ARRAYS} arrays of {columns:,} x {columns:,}) and {available / 1e9:,.1f} GB are free: "
             f"choose at most {most:,} columns, or use a machine with more memory."
+        )
+
+
+def check_size(raw: RawTable, columns: int) -> None:
+    """Refuse, before they are read, so many rows that the table cannot be held; of text files they are not known."""
+    available = memory_available()
+    cells = (raw.rows or 0) * columns
+    if 8 * CELL_COPIES * cells > available:
+        raise DataError(
+            f"{raw.source}: {raw.rows:,} rows of {columns:,} columns would need about "
+            f"{8 * CELL_COPIES * cells / 1e9:,.1f} GB of memory and {available / 1e9:,.1f} GB are free: take fewer "
+            "rows, or use a machine with more memory."
         )
 
 

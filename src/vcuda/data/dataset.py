@@ -23,7 +23,9 @@ from vcuda.data.checks import (
     check_memory,
     check_rows,
     check_scales,
+    check_size,
     checked_names,
+    too_large_refused,
 )
 from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
@@ -293,6 +295,13 @@ def _is_array(data: object) -> bool:
 
 
 def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missing = "refuse") -> Dataset:
+    with too_large_refused(raw.source):
+        return _read_and_checked(raw, target_column, missing)
+
+
+def _read_and_checked(raw: RawTable, target_column: str | None, missing: Missing) -> Dataset:
+    check_memory(raw, len(raw.names))
+    check_size(raw, len(raw.names))
     every = tuple(name.strip() for name in raw.names)
     if target_column is not None and target_column not in every:
         raise DataError(
@@ -301,7 +310,6 @@ def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missin
         )
     kept = [k for k, name in enumerate(every) if name != target_column]
     names, notes = checked_names(raw, kept)
-    check_memory(raw, len(names))
     read = raw.read(kept)
     check_rows(raw, read.values)
     values, categories, remarks = coded(read, names, source=raw.source, place=raw.place)
@@ -314,6 +322,11 @@ def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missin
     if target_column is None:
         return table
     cells = raw.labels(every.index(target_column))
+    if len(cells) != table.n:
+        raise DataError(
+            f"{raw.source}: column {shortened(target_column)} has {len(cells):,} cells and the table {table.n:,} rows, "
+            "so that quotes or line breaks in it can be read in two ways: save the table again."
+        )
     held = set_cells(cells, names, column=target_column, source=raw.source, place=raw.place)
     return replace(_with_interventions(table, held), target_column=target_column)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import re
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from vcuda.data.checks import CELL_COPIES, memory_available
 from vcuda.data.sources import (
     Cells,
     RawTable,
@@ -19,6 +21,7 @@ from vcuda.data.sources import (
     columns_without_index,
     data_row,
     nearest,
+    shortened,
 )
 from vcuda.errors import DataError
 
@@ -31,19 +34,49 @@ FILE_KINDS = {
     ".arrow": "arrow",
     ".ipc": "arrow",
 }
+# What readers raise about content that is not what it should be; Arrow's own errors are among them.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    zlib.error,
+    csv.Error,
+    ValueError,
+    LookupError,
+    TypeError,
+    NotImplementedError,
+    MemoryError,
+)
+LONGEST_REASON = 200
+# Characters of a line, or of all lines that a cell in quotes goes over: 100,000 names of 160 letters.
+LONGEST_RECORD = 1 << 24
+# A line counts as so many characters more, since going on to the next takes time as well: 16 million blank ones, which
+# a small archive can hold, would take half a minute.
+LINE_COST = 64
+# What ends a cell; decimal commas are counted with them, which errs on the safe side.
+CELL_ENDS = (b",", b";", b"\t", b"\n", b"\r")
+# Deflate makes a byte out of no less than 1/1032 of one.
+HIGHEST_COMPRESSION = 1032
+# How the two forms of Arrow's files begin.
+ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
 READABLE = "CSV, TSV, Parquet or Feather (.csv, .tsv, .csv.gz, .tsv.gz, .parquet, .feather, .arrow)"
 
 
 def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
     """The path of a file that is there; what is near is suggested when it is not."""
-    path = path.expanduser()
-    if path.is_dir():
+    try:
+        path = path.expanduser()
+        is_folder, is_file, has_parent = path.is_dir(), path.is_file(), path.parent.is_dir()
+        missing = has_parent and not is_folder and not is_file
+        beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if missing else []
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is locked, the home of nobody
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{shortened(path)}: no file can be found there ({reason}): check the path.") from None
+    if is_folder:
         raise DataError(f"{path}: this is a folder, not a file: give the path of one file in it.")
-    if path.is_file():
+    if is_file:
         return path
-    if not path.parent.is_dir():
+    if not has_parent:
         raise DataError(f"{path}: the folder {path.parent} does not exist: check the path.")
-    beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     hint = nearest(path.name, [*beside, *also_known])
     raise DataError(f"{path}: there is no such file{hint}: check the path.")
 
@@ -66,23 +99,56 @@ def _extension(path: Path) -> tuple[str, bool]:
     return (Path(path.stem) if compressed else path).suffix.lower(), compressed
 
 
+def check_text_size(path: Path) -> None:
+    """Refuse text whose cells the memory cannot hold, also where a small archive unfolds to it."""
+    available, cell = memory_available(), 8 * CELL_COPIES
+    most_text = path.stat().st_size * (HIGHEST_COMPRESSION if _extension(path)[1] else 1)
+    if (1 + cell) * most_text <= available:  # even if it has nothing but empty cells
+        return
+    needed = 0
+    with _unreadable_refused(path), _open_bytes(path) as content:
+        while needed <= available and (block := content.read(1 << 20)):
+            needed += len(block) + cell * sum(map(block.count, CELL_ENDS))
+    if needed > available:
+        raise DataError(
+            f"{path}: the cells of the table would need more than the {available / 1e9:,.2g} GB of memory that are "
+            "free: take fewer rows or columns, or use a machine with more memory."
+        )
+
+
 def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The records of a CSV or TSV file, each with the line on which it ends; blank lines are left out."""
     with _unreadable_refused(path):
         separator = _separator(path)
         with _open_text(path) as lines:
-            reader = csv.reader(lines, delimiter=separator)
+            bounded = _BoundedLines(lines)
+            reader = csv.reader(bounded, delimiter=separator)
             for record in reader:
                 if record:
+                    bounded.left = LONGEST_RECORD
                     yield reader.line_num, record
+
+
+class _BoundedLines:
+    """The lines of a text, of which those of one record, and blank ones, must not go on for ever."""
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text, self.left = text, LONGEST_RECORD
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(self.left + 1):
+            self.left -= len(line) + LINE_COST
+            if self.left < 0:
+                raise ValueError(f"one of its lines has more than {LONGEST_RECORD:,} characters, or too many are blank")
+            yield line
 
 
 def _separator(path: Path) -> str:
     """Tab for TSV, otherwise the first of comma, semicolon and tab that the header has outside quotes."""
     if _extension(path)[0] == ".tsv":
         return "\t"
-    with _open_text(path) as lines:
-        first = next((line for line in lines if line.strip()), "")
+    with _open_text(path) as text:
+        first = next((line for line in _BoundedLines(text) if line.strip()), "")
     unquoted = re.sub(r'"[^"]*"', "", first)
     return next((mark for mark in ",;\t" if mark in unquoted), ",")
 
@@ -93,31 +159,44 @@ def _open_text(path: Path) -> IO[str]:
     return open(path, encoding="utf-8-sig", newline="")
 
 
+def _open_bytes(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
+
+
 @contextmanager
 def _unreadable_refused(path: Path) -> Iterator[None]:
     try:
         yield
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{path}: line {_undecodable_line(path):,} is not UTF-8 text: save the file as UTF-8, or read it "
-            "with pandas.read_csv(..., encoding=...) and pass that table."
-        ) from None
-    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:  # Arrow's errors are ValueErrors
-        reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip(".")
+    except UNREADABLE as error:
+        line = _undecodable_line(path) if isinstance(error, UnicodeDecodeError) else None
+        if line is not None:
+            raise DataError(
+                f"{path}: line {line:,} is not UTF-8 text: save the file as UTF-8, or read it with "
+                "pandas.read_csv(..., encoding=...) and pass that table."
+            ) from None
+        reason = str(getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip("."))
+        reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
         raise DataError(
             f"{path}: the file cannot be read ({reason}): check that it is whole, that its extension tells "
             "its format, and that you may open it."
         ) from None
 
 
-def _undecodable_line(path: Path) -> int:
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    return 1
+def _undecodable_line(path: Path) -> int | None:
+    """The first line of a text file that is not UTF-8; None where the file is no text, or cannot be read so far."""
+    if FILE_KINDS.get(_extension(path)[0], "text") != "text":
+        return None
+    line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
+    try:
+        with _open_bytes(path) as content:
+            while block := content.read(1 << 20):
+                decoder.decode(block)
+                line += block.count(b"\n")
+    except UnicodeDecodeError as error:
+        return line + error.object[: error.start].count(b"\n")
+    except UNREADABLE:
+        return None
+    return line
 
 
 def _from_text(path: Path) -> RawTable:
@@ -134,13 +213,20 @@ def _from_text(path: Path) -> RawTable:
         return data_row(row)
 
     def read(columns: Sequence[int]) -> Cells:
-        table = _read_text(path, width=len(names)).select(list(columns))
+        check_text_size(path)
+        table = _read_text(path, width=len(names))
+        if table.num_columns != len(names):
+            raise DataError(
+                f"{path}: the first line can be read as {len(names):,} or as {table.num_columns:,} names, depending on "
+                "what its quotes mean: save the table again, with quotes around whole cells only."
+            )
+        table = table.select(list(columns))
         return cells_from_arrow(table, str(path), place, text_is_parsed=True)
 
     def labels(column: int) -> list[str]:
         records = text_records(path)
         next(records)
-        return as_labels(record[column] for _, record in records)
+        return as_labels(record[column] if column < len(record) else "" for _, record in records)
 
     return RawTable(str(path), names, read, labels, place, has_header_line=True)
 
@@ -151,7 +237,7 @@ def _read_text(path: Path, *, width: int) -> Any:
 
     with _unreadable_refused(path):
         try:
-            return arrow_csv.read_csv(
+            table = arrow_csv.read_csv(
                 str(path),
                 # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
                 read_options=arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * width)),
@@ -161,6 +247,9 @@ def _read_text(path: Path, *, width: int) -> Any:
         except pa.ArrowInvalid:
             _refuse_ragged(path, width)
             raise
+        if pa.binary() in table.schema.types:  # what Arrow takes text for that is not UTF-8
+            raise UnicodeDecodeError("utf-8", b"", 0, 0, "a column is not text")
+        return table
 
 
 def _refuse_ragged(path: Path, width: int) -> None:
@@ -174,44 +263,63 @@ def _refuse_ragged(path: Path, width: int) -> None:
 
 
 def _from_arrow_file(path: Path, kind: str) -> RawTable:
-    with _unreadable_refused(path), open(path, "rb") as file:
-        schema = _arrow_reader(file, kind).schema
-    kept, names, notes = columns_without_index(schema)
+    with _unreadable_refused(path), _mapped(path) as file:
+        reader = _arrow_reader(file, kind)
+        kept, names, notes = columns_without_index(reader.schema)
+        rows = reader.count_rows() if hasattr(reader, "count_rows") else None
 
     def table(columns: Sequence[int]) -> Any:
-        with _unreadable_refused(path), open(path, "rb") as file:
-            return _arrow_reader(file, kind).read_all().select([kept[k] for k in columns])
+        with _unreadable_refused(path), _mapped(path) as file:
+            read = _arrow_reader(file, kind).read_all()
+            # What Arrow takes on trust, above all that offsets and codes lie inside their buffers.
+            read.validate(full=True)
+            return read.select([kept[k] for k in columns])
 
-    return RawTable(
-        str(path),
-        names,
-        lambda columns: cells_from_arrow(table(columns), str(path), data_row),
-        lambda column: as_labels(table([column]).column(0).to_pylist()),
-        data_row,
-        notes=notes,
-    )
+    def cells(columns: Sequence[int]) -> Cells:
+        found = table(columns)
+        with _unreadable_refused(path):
+            return cells_from_arrow(found, str(path), data_row)
+
+    def labels(column: int) -> list[str]:
+        with _unreadable_refused(path):
+            return as_labels(table([column]).column(0).to_pylist())
+
+    return RawTable(str(path), names, cells, labels, data_row, notes=notes, rows=rows)
+
+
+def _mapped(path: Path) -> Any:
+    """The file as Arrow maps it: a length that the file only claims to have then takes no memory."""
+    import pyarrow as pa
+
+    return pa.memory_map(str(path))
 
 
 class _ParquetReader:
     """Parquet with the two words of an Arrow reader: the schema at once, the cells when asked."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Any) -> None:
         from pyarrow.parquet import ParquetFile
 
         self._file = ParquetFile(file)
         self.schema = self._file.schema_arrow
 
+    def count_rows(self) -> int:
+        return int(self._file.metadata.num_rows)
+
     def read_all(self) -> Any:
         return self._file.read()
 
 
-def _arrow_reader(file: IO[bytes], kind: str) -> Any:
+def _arrow_reader(file: Any, kind: str) -> Any:
     if kind == "parquet":
         return _ParquetReader(file)
     import pyarrow as pa
 
-    try:
+    start = file.read(8)
+    file.seek(0)
+    if start.startswith(ARROW_FILE):
         return pa.ipc.open_file(file)
-    except pa.ArrowInvalid:
-        file.seek(0)
-        return pa.ipc.open_stream(file)
+    # Streams of before 2019 begin with the length of the schema, which the file must hold.
+    if not start.startswith(ARROW_STREAM) and int.from_bytes(start[:4], "little") > file.size():
+        raise ValueError("it has no mark of an Arrow or Feather file")
+    return pa.ipc.open_stream(file)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcuda.data.files import existing_file, text_records
+from vcuda.data.knowledge_files import read_parameters
 from vcuda.data.sources import listed, nearest, shortened
-from vcuda.errors import DataError, KnowledgeError
+from vcuda.errors import KnowledgeError
 from vcuda.specs import to_json
 
 ARROW = "->"
-CSV_KINDS = ("required", "forbidden", "probability")
+# Columns of a cycle that a message names.
+LONGEST_CYCLE = 8
 
 Edge = tuple[str, str]
 
@@ -90,7 +89,7 @@ class Knowledge:
         object.__setattr__(self, "tiers", tiers)
         put("probabilities", _probabilities(self.probabilities))
         if not isinstance(self.within_tiers, bool):
-            raise KnowledgeError(f"within_tiers must be true or false, not {self.within_tiers!r}")
+            raise KnowledgeError(f"within_tiers must be true or false, not {shortened(self.within_tiers)}")
         self._check()
 
     def __bool__(self) -> bool:
@@ -111,16 +110,11 @@ class Knowledge:
         The columns of the CSV file are source, target, kind (required, forbidden or probability) and, where there
         are probabilities, probability.
         """
+        file, described = read_parameters(path)
         try:
-            file = existing_file(Path(path))
-        except DataError as error:
-            raise KnowledgeError(str(error)) from None
-        ending = file.suffix.lower()
-        if ending == ".toml":
-            return cls._from_toml(file)
-        if ending in (".csv", ".tsv"):
-            return cls._from_csv(file)
-        raise KnowledgeError(f"{file}: knowledge is read from .toml and .csv files, not from {ending or 'this one'!r}")
+            return cls.from_dict(described)
+        except KnowledgeError as error:
+            raise KnowledgeError(f"{file}: {error}") from None
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Knowledge:
@@ -129,7 +123,7 @@ class Knowledge:
         for key in described:
             if key not in known:
                 raise KnowledgeError(
-                    f"knowledge has no key {key!r}{nearest(key, known)}: the keys are {listed(known, 9)}"
+                    f"knowledge has no key {shortened(key)}{nearest(str(key), known)}: the keys are {listed(known, 9)}"
                 )
         return cls(**described)
 
@@ -201,16 +195,21 @@ class Knowledge:
         for number, members in enumerate(self.tiers):
             for name in members:
                 if tier.setdefault(name, number) != number:
-                    raise KnowledgeError(f"column {name!r} stands in tiers {tier[name] + 1} and {number + 1}: keep one")
+                    raise KnowledgeError(
+                        f"column {shortened(name)} stands in tiers {tier[name] + 1} and {number + 1}: keep one"
+                    )
+        required = set(self.required)
+        why_forbidden = self._reasons(tier)
         for source, target in self.required:
-            reason = self._why_forbidden(source, target, tier)
+            reason = why_forbidden(source, target)
             if reason:
                 raise KnowledgeError(
                     f"the edge {_arrow(source, target)} is required, but {reason}: drop one of the two"
                 )
         cycle = _cycle(self.required)
         if cycle:
-            told = f" {ARROW} ".join(repr(name) for name in cycle)
+            shown = cycle if len(cycle) <= LONGEST_CYCLE else [*cycle[: LONGEST_CYCLE - 1], "...", cycle[-1]]
+            told = f" {ARROW} ".join(shortened(name) for name in shown)
             raise KnowledgeError(
                 f"the required edges {told} form a cycle, and no variable causes itself: drop one of them"
             )
@@ -226,88 +225,32 @@ class Knowledge:
                 raise KnowledgeError(
                     f"{_arrow(*edge)} has the probabilities {seen[edge]:g} and {probability:g}: keep one"
                 )
-            if edge in self.required:
+            if edge in required:
                 raise KnowledgeError(f"{_arrow(*edge)} has a probability, but is required as well: drop one of the two")
-            reason = self._why_forbidden(source, target, tier)
+            reason = why_forbidden(source, target)
             if reason:
                 raise KnowledgeError(f"{_arrow(*edge)} has a probability, but {reason}: drop one of the two")
 
-    def _why_forbidden(self, source: str, target: str, tier: Mapping[str, int]) -> str | None:
-        if (source, target) in self.forbidden:
-            return "it is forbidden as well"
-        if target in self.roots:
-            return f"{target!r} is a root, which has no causes"
-        if source in self.sinks:
-            return f"{source!r} is a sink, which has no effects"
-        if source in tier and target in tier:
-            if tier[source] > tier[target]:
-                return f"{source!r} stands in tier {tier[source] + 1}, after {target!r} in tier {tier[target] + 1}"
-            if tier[source] == tier[target] and not self.within_tiers:
-                return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
-        return None
+    def _reasons(self, tier: Mapping[str, int]) -> Callable[[str, str], str | None]:
+        """The question why an edge must not be, with None for one that may be; sets, as it is asked for every edge."""
+        forbidden, roots, sinks = set(self.forbidden), set(self.roots), set(self.sinks)
 
-    @classmethod
-    def _from_toml(cls, file: Path) -> Knowledge:
-        try:
-            with open(file, "rb") as content:
-                described = tomllib.load(content)
-        except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
-            reason = getattr(error, "strerror", None) or str(error)
-            raise KnowledgeError(f"{file}: this is no TOML ({reason}): mend that line") from None
-        try:
-            return cls.from_dict(described)
-        except KnowledgeError as error:
-            raise KnowledgeError(f"{file}: {error}") from None
+        def why_forbidden(source: str, target: str) -> str | None:
+            early, late = shortened(source), shortened(target)
+            if (source, target) in forbidden:
+                return "it is forbidden as well"
+            if target in roots:
+                return f"{late} is a root, which has no causes"
+            if source in sinks:
+                return f"{early} is a sink, which has no effects"
+            if source in tier and target in tier:
+                if tier[source] > tier[target]:
+                    return f"{early} stands in tier {tier[source] + 1}, after {late} in tier {tier[target] + 1}"
+                if tier[source] == tier[target] and not self.within_tiers:
+                    return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
+            return None
 
-    @classmethod
-    def _from_csv(cls, file: Path) -> Knowledge:
-        try:
-            records = list(text_records(file))
-        except DataError as error:
-            raise KnowledgeError(str(error)) from None
-        header = [cell.strip().lower() for cell in records[0][1]] if records else []
-        for column in ("source", "target", "kind"):
-            if column not in header:
-                raise KnowledgeError(f"{file}: line 1 names no column {column!r}: begin with source,target,kind")
-        for column in header:
-            if column not in ("source", "target", "kind", "probability"):
-                raise KnowledgeError(
-                    f"{file}: line 1 names a column {column!r}: there may be source, target, kind and probability; "
-                    "tiers, roots and sinks go into a .toml file"
-                )
-        found: dict[str, list[Any]] = {kind: [] for kind in CSV_KINDS}
-        for line, record in records[1:]:
-            if len(record) != len(header):
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has {len(record)} cells for {len(header)} columns: give one for each"
-                )
-            row = dict(zip(header, (cell.strip() for cell in record), strict=True))
-            if not row["source"] or not row["target"]:
-                raise KnowledgeError(f"{file}: line {line:,} lacks a source or a target: give both, or remove the line")
-            edge = row["source"], row["target"]
-            if row["kind"] not in found:
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has the kind {shortened(row['kind'])}: write one of {', '.join(CSV_KINDS)}"
-                )
-            given = row.get("probability", "")
-            if (row["kind"] == "probability") != bool(given):
-                raise KnowledgeError(
-                    f"{file}: line {line:,} must have a number under probability if its kind is probability, and none "
-                    "otherwise"
-                )
-            if not given:
-                found[row["kind"]].append(edge)
-                continue
-            try:
-                found["probability"].append((*edge, float(given)))
-            except ValueError:
-                raise KnowledgeError(
-                    f"{file}: line {line:,} has the probability {shortened(given)}: write a number between 0 and 1"
-                ) from None
-        try:
-            return cls(found["required"], found["forbidden"], probabilities=found["probability"])  # type: ignore[arg-type]
-        except KnowledgeError as error:
-            raise KnowledgeError(f"{file}: {error}") from None
+        return why_forbidden
 
 
 def as_knowledge(knowledge: Knowledge | str | os.PathLike[str] | None) -> Knowledge:
@@ -324,20 +267,20 @@ def as_knowledge(knowledge: Knowledge | str | os.PathLike[str] | None) -> Knowle
 
 
 def _arrow(source: str, target: str) -> str:
-    return f"{source!r} {ARROW} {target!r}"
+    return f"{shortened(source)} {ARROW} {shortened(target)}"
 
 
 def _each(value: Any, field: str) -> tuple[Any, ...]:
     """The members of a list; a text would fall apart into letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise KnowledgeError(f"{field} must be a list, not {value!r}: put it in brackets")
+        raise KnowledgeError(f"{field} must be a list, not {shortened(value)}: put it in brackets")
     return tuple(value)
 
 
 def _edge(edge: Any, field: str) -> Edge:
     ends = [end.strip() for end in edge.split(ARROW)] if isinstance(edge, str) else edge
     if not isinstance(ends, Iterable) or len(pair := tuple(ends)) != 2 or not all(str(end) for end in pair):
-        raise KnowledgeError(f"{field} must hold edges such as ('a', 'b') or 'a -> b', not {edge!r}")
+        raise KnowledgeError(f"{field} must hold edges such as ('a', 'b') or 'a -> b', not {shortened(edge)}")
     return str(pair[0]), str(pair[1])
 
 
@@ -352,8 +295,15 @@ def _probabilities(given: Any) -> tuple[tuple[str, str, float], ...]:
         pairs = [(_edge(triple[:2], "probabilities"), triple[2]) for triple in triples]
     for edge, value in pairs:
         if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-            raise KnowledgeError(f"the probability of {_arrow(*edge)} must be a number, not {value!r}")
-    return tuple((*edge, float(value)) for edge, value in pairs)
+            raise KnowledgeError(f"the probability of {_arrow(*edge)} must be a number, not {shortened(value)}")
+    return tuple((*edge, _float(value)) for edge, value in pairs)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of a whole number
+        return math.inf
 
 
 def _cycle(edges: Sequence[Edge]) -> list[str]:
@@ -363,15 +313,16 @@ def _cycle(edges: Sequence[Edge]) -> list[str]:
         effects.setdefault(source, []).append(target)
     done: set[str] = set()
     for start in effects:
-        way, choices = [start], [iter(effects[start])]
+        way, choices = {start: None}, [iter(effects[start])]  # a dict for its order, and because it is asked often
         while way:
             step = next(choices[-1], None)
             if step is None:
-                done.add(way.pop())
+                done.add(way.popitem()[0])
                 choices.pop()
             elif step in way:
-                return [*way[way.index(step) :], step]
+                passed = list(way)
+                return [*passed[passed.index(step) :], step]
             elif step not in done:
-                way.append(step)
+                way[step] = None
                 choices.append(iter(effects.get(step, ())))
     return []

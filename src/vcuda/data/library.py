@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset, as_dataset
-from vcuda.data.files import existing_file, text_records
+from vcuda.data.files import check_text_size, existing_file, text_records
 from vcuda.data.sources import listed, nearest, shortened
+from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]
@@ -105,6 +106,7 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
         table = load(path)
         return _reordered(table.truth, table.dataset.names, names, path)
     file = existing_file(Path(path), also_known=BUNDLED)
+    check_text_size(file)
     records = list(text_records(file))
     if not records:
         raise DataError(f"{file}: the file is empty: a graph has the columns source and target.")
@@ -129,15 +131,16 @@ def write_graph(path: str | os.PathLike[str], graph: npt.ArrayLike, names: Seque
     if matrix.shape != (len(names), len(names)):
         raise ConfigError(f"a graph of shape {matrix.shape} does not fit {len(names)} names.")
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n", quoting=quoting(names))
         writer.writerow(["source", "target"])
-        writer.writerows((names[i], names[j]) for i, j in np.argwhere(matrix))
+        writer.writerows((as_cell(names[i]), as_cell(names[j])) for i, j in np.argwhere(matrix))
 
 
 def _from_edge_list(
     file: Path, records: list[tuple[int, list[str]]], source: int, target: int, names: Sequence[str]
 ) -> BoolArray:
-    position = {name: k for k, name in enumerate(names)}
+    # A name as it is, or as a spreadsheet may show it.
+    position = {as_cell(name): k for k, name in enumerate(names)} | {name: k for k, name in enumerate(names)}
     graph = np.zeros((len(names), len(names)), dtype=bool)
     for line, record in records[1:]:
         if len(record) <= max(source, target):

@@ -22,6 +22,7 @@ DATE_REMEDY = "leave the column out or turn it into a number, such as days since
 COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 # A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
 MOSTLY = 0.5
+LONGEST_COMPARED = 100
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
 
@@ -77,6 +78,7 @@ class RawTable:
     labels: Callable[[int], list[str]]  # the cells of one column as text, empty where one is missing
     place: Callable[[int], str]  # row index, from 0 -> how a person finds that row
     has_header_line: bool = False  # the names are the first line of a text file, or what was taken for it
+    rows: int | None = None  # where they are known before a cell is read
     notes: tuple[str, ...] = ()
 
 
@@ -107,7 +109,10 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: " (did you mean 'x'?)", or nothing when none is near."""
-    by_lower = {name.lower(): name for name in known}
+    # Comparing two texts costs the product of their lengths; nobody mistypes a name of more letters than this.
+    by_lower = {name.lower(): name for name in known if len(name) <= LONGEST_COMPARED}
+    if len(wanted) > LONGEST_COMPARED:
+        return ""
     matches = difflib.get_close_matches(wanted.lower(), by_lower, n=1, cutoff=0.6)
     return f" (did you mean {by_lower[matches[0]]!r}?)" if matches else ""
 
@@ -138,7 +143,9 @@ def from_arrow(table: Any, source: str) -> RawTable:
 def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
     """The positions and names of an Arrow schema's columns, and a note if a pandas index was left out."""
     # pandas writes a row index as a column and says so in the metadata; read back by pandas it is no column.
-    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)}
+    told = schema.pandas_metadata
+    index_columns = told.get("index_columns") if isinstance(told, dict) else None
+    index = {name for name in index_columns if isinstance(name, str)} if isinstance(index_columns, list) else set()
     every = schema.names  # once: Arrow makes a new list each time
     kept = [k for k, name in enumerate(every) if name not in index]
     left_out = [name for name in every if name in index]
@@ -282,8 +289,8 @@ def as_labels(cells: Iterable[Any]) -> list[str]:
 def _numbered(names: Sequence[Any], codes: FloatArray, *, ordered: bool) -> Column:
     """Categories that another library has numbered; equal but for spaces they are one, and an empty one is missing."""
     labels = as_labels(names)
-    distinct = list(dict.fromkeys(label for label in labels if label))
-    again = np.array([distinct.index(label) if label else np.nan for label in labels] + [np.nan])
+    distinct = {label: number for number, label in enumerate(dict.fromkeys(label for label in labels if label))}
+    again = np.array([distinct.get(label, np.nan) for label in labels] + [np.nan])
     values = again[np.where(np.isnan(codes), len(labels), codes).astype(np.int64)]
     return Column(values, "labels", Labels(tuple(distinct), ordered))
 

@@ -403,11 +403,14 @@ class _Reader(TableReader):
             if not hasattr(reader, "num_record_batches"):
                 for batch in reader:
                     self.share = file.tell() / file.size()
+                    batch.validate(full=True)  # offsets and codes must lie inside their buffers
                     yield batch
                 return
             for number in range(reader.num_record_batches):
                 self.share = (number + 1) / reader.num_record_batches
-                yield reader.get_batch(number)
+                batch = reader.get_batch(number)
+                batch.validate(full=True)
+                yield batch
 
     def _text_batches(self, most: int) -> Iterator[Any]:
         """Cells as numbers; from where Arrow finds one that is none, all as text, which is parsed or refused later."""

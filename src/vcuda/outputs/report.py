@@ -23,7 +23,7 @@ import pandas as pd
 
 from vcuda.errors import RunError
 from vcuda.outputs import findings
-from vcuda.outputs.labels import visible
+from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.posterior import Posterior
@@ -35,6 +35,9 @@ from vcuda.summaries.structures import NamedGraph, consensus
 # Edges that a report holds: every pair at 200 variables. Those that are less probable than what it shows are left out.
 MOST_EDGES, SMALLEST_PROBABILITY = 40_000, 0.001
 ROWS_WITHOUT_SCRIPT = 25
+# Letters of a name in tables and in the picture, and of a sentence: with names of 100,000 letters a browser would be
+# busy for minutes.
+LONGEST_NAME, LONGEST_TEXT = 300, 20_000
 # Graphs that are searched for paths, and for how many variables; smaller shares are not listed.
 UPSTREAM_DRAWS, MOST_VARIABLES_UPSTREAM, SMALLEST_UPSTREAM = 400, 250, 0.05
 # Pixels for a unit of the layout, and the box of a node.
@@ -164,7 +167,7 @@ def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray
         first, last = np.nonzero(shares >= SMALLEST_UPSTREAM)
         upstream = {"source": first.tolist(), "target": last.tolist(), "share": _rounded(shares[first, last])}
     return {
-        "names": [visible(name) for name in posterior.names],
+        "names": [shortened(name, LONGEST_NAME) for name in posterior.names],
         "x": np.round(margin + UNIT[0] * layout.x, 1).tolist(),
         "y": np.round(MARGIN[1] + UNIT[1] * layout.y, 1).tolist(),
         "width": round(margin + UNIT[0] * layout.width + max(MARGIN[0], UNIT[0] * right + 8), 1),
@@ -249,8 +252,10 @@ def _curve(found: Effect) -> str:
 
 
 def _text(text: str, *, keep_lines: bool = False) -> str:
-    """Escaped for HTML, with everything in it visible."""
-    return "\n".join(escape(visible(line)) for line in text.split("\n")) if keep_lines else escape(visible(text))
+    """Escaped for HTML, with everything in it visible; what is no program is cut where it is too long to be read."""
+    if keep_lines:
+        return "\n".join(escape(visible(line)) for line in text.split("\n"))
+    return escape(shortened(text, LONGEST_TEXT))
 
 
 def _paragraphs(sentences: Iterable[str]) -> str:
@@ -275,7 +280,7 @@ def _rows(rows: Iterable[Sequence[str]], *, right: Sequence[int]) -> str:
     return "".join(
         "<tr>"
         + "".join(
-            f"<td{' class=number' if number in right else ''}><bdi>{_text(cell)}</bdi></td>"
+            f"<td{' class=number' if number in right else ''}><bdi>{escape(shortened(cell, LONGEST_NAME))}</bdi></td>"
             for number, cell in enumerate(row)
         )
         + "</tr>"

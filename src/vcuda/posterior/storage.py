@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from vcuda.errors import ConfigError, RunError
+from vcuda.data.spreadsheets import as_cell, quoting
+from vcuda.errors import RunError, VcudaError
+from vcuda.posterior.archives import UNREADABLE, file_of, is_ordinary, read_arrays, read_json
+from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
 from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
 from vcuda.posterior.laws import Law
 from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.samples import GraphSamples
 
 FORMAT = 1
 # The folder in a run where ``vcuda fit`` keeps what it has worked out, and the beginning of the names of drafts.
@@ -28,6 +31,9 @@ CHECKPOINT, DRAFTS = "checkpoint", ".writing-"
 LAWS: dict[str, type[Law]] = {**MEMBER_LAWS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
+LONGEST_REASON = 300
+# Beside what the readers raise, what the laws do when arrays do not fit together.
+DAMAGED = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
@@ -64,11 +70,14 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         **{f"law.{name}": array for name, array in posterior.law.arrays().items()},
         **{f"trace.{name}": array for name, array in posterior.trace.items()},
     }
+    cells = {name: as_cell(name) for name in posterior.names}
     edges = posterior.edges(minimum=SMALLEST_LISTED_PROBABILITY)
+    edges = edges.assign(source=edges["source"].map(cells), target=edges["target"].map(cells))
+    table = edges.to_csv(index=False, float_format="%.6f", quoting=quoting(cells))
     writers: dict[str, Callable[[IO[bytes]], Any]] = {
         "posterior.npz": lambda file: np.savez_compressed(file, **arrays),
         "config.json": lambda file: file.write(_json_bytes(config)),
-        "edges.csv": lambda file: file.write(edges.to_csv(index=False, float_format="%.6f").encode()),
+        "edges.csv": lambda file: file.write(table.encode()),
         "summary.json": lambda file: file.write(_json_bytes(posterior.summary())),
     }
     try:
@@ -91,22 +100,28 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:
-    """Read a run folder back into the posterior that was saved."""
+    """Read a run folder back into the posterior that was saved.
+
+    The folder may come from somebody else: nothing in it is executed, only files inside it are opened, and what it
+    claims is checked before it is used.
+    """
     path = Path(folder)
-    if not (path / "config.json").is_file():
+    if not is_ordinary(path / "config.json"):
         raise RunError(f"{path} is not a run of vcuda: it has no config.json; make one with: vcuda fit TABLE -o {path}")
+    stored, numbers = file_of(path, "config.json"), file_of(path, "posterior.npz")
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        if config["format"] > FORMAT:
-            raise RunError(
-                f"the run {path} was written by a newer vcuda (format {config['format']}, this one reads up to "
-                f"{FORMAT}); upgrade with: pip install --upgrade vcuda"
-            )
-        # NumPy leaves a file open that turns out not to be an archive, so we open it ourselves.
-        with open(path / "posterior.npz", "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        law_config = config["law"]
-        law = LAWS[law_config["kind"]].restore(law_config, _part(arrays, "law."))
+        config = read_json(stored)
+        _check_format(path, config)
+        config = checked_config(config)
+        arrays = read_arrays(numbers)
+        law_config, law_arrays = config["law"], _part(arrays, "law.")
+        check_law_arrays(law_arrays, len(config["names"]))
+        law = LAWS[law_config["kind"]].restore(law_config, law_arrays)
+        for pool in _pools(law):
+            if pool.names != tuple(config["names"]):
+                raise ValueError("its graphs are about other columns")
+            if not pool.all_acyclic():
+                raise ValueError("one of its graphs has a cycle")
         posterior = Posterior(
             names=tuple(config["names"]),
             law=law,
@@ -115,12 +130,33 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
         )
-        nodes = len(posterior.names)
-        if law.edge_probabilities().shape != (nodes, nodes):
-            raise RunError(f"the run {path} has {nodes} names but numbers for another set of columns")
+        check_probabilities(law.edge_probabilities(), len(posterior.names))
         return posterior
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ConfigError, zipfile.BadZipFile) as error:
-        raise RunError(f"the run {path} is damaged and cannot be read ({error}); fit it again") from error
+    except RunError:
+        raise
+    except DAMAGED as error:
+        reason = str(error)[:LONGEST_REASON] or type(error).__name__
+        raise RunError(f"the run {path} is damaged and cannot be read ({reason}); fit it again") from error
+
+
+def _check_format(path: Path, config: Any) -> None:
+    number = config.get("format") if isinstance(config, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError("its config tells no format")
+    if number > FORMAT:
+        raise RunError(
+            f"the run {path} was written by a newer vcuda (format {number}, this one reads up to {FORMAT}); upgrade "
+            "with: pip install --upgrade vcuda"
+        )
+
+
+def _pools(law: Law) -> Iterator[GraphSamples]:
+    """The graphs that a law holds, and those of its members."""
+    for name in ("pool", "graphs"):
+        if isinstance(held := getattr(law, name, None), GraphSamples):
+            yield held
+    for member in getattr(law, "members", ()):
+        yield from _pools(member)
 
 
 def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -171,7 +171,7 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
     ]
     if len(scores) < len(parts):
         return None
-    prior = posterior.provenance.get("prior", {}).get("edge_probability")
+    prior = (posterior.provenance.get("prior") or {}).get("edge_probability")
     if prior is None or posterior.provenance.get("knowledge"):
         return None
     log_odds = np.log(prior) - np.log1p(-prior)

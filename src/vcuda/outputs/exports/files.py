@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from vcuda.data.sources import listed, shortened
+from vcuda.data.spreadsheets import as_cell, from_cell
 from vcuda.errors import ConfigError, DataError
 from vcuda.outputs.exports.dot import from_dot, to_dot
 from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges
@@ -25,12 +26,16 @@ _EXACT_NAME = "exact_name"
 
 
 def to_csv(graph: Exportable, *, minimum: float = 0.0) -> str:
-    """A line for each edge under source, target, probability; a variable without edges has no line."""
+    """A line for each edge under source, target, probability; a variable without edges has no line.
+
+    A name that a spreadsheet would take for a formula has an apostrophe in front, which `from_csv` takes away.
+    """
     text = io.StringIO(newline="")
     # All names in quotes: a carriage return inside one would otherwise end the line.
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(Edge._fields)
-    writer.writerows(listed_edges(edge_table(graph, minimum=minimum)))
+    for edge in listed_edges(edge_table(graph, minimum=minimum)):
+        writer.writerow((as_cell(edge.source), as_cell(edge.target), edge.probability))
     return text.getvalue()
 
 
@@ -55,7 +60,7 @@ def from_csv(text: str, *, names: Sequence[str] | None = None) -> pd.DataFrame:
                 f"CSV text: record {line:,} has {len(record)} cells where the first line has {len(header)}: give each "
                 "column one."
             )
-        ends = record[source], record[target]
+        ends = from_cell(record[source]), from_cell(record[target])
         edges.append(Edge(*ends, 1.0 if likely is None else number(record[likely], *ends)))
     return table_of_edges(edges, [name for edge in edges for name in edge[:2]], names)
 

@@ -1,0 +1,32 @@
+"""The files of a case: made in memory, written into a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Files:
+    """Files, links and pipes by their names inside a folder; ``entry`` is what is opened."""
+
+    rng: random.Random
+    files: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    pipes: list[str] = field(default_factory=list)
+    entry: str = "."
+
+    def write(self, folder: Path) -> Path:
+        """Write all files and links, and return the path that is to be opened."""
+        folder.mkdir(parents=True)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+        for name, aim in self.links.items():
+            (folder / name).unlink(missing_ok=True)
+            os.symlink(aim, folder / name)
+        for name in self.pipes:
+            (folder / name).unlink(missing_ok=True)
+            os.mkfifo(folder / name)
+        return folder / self.entry

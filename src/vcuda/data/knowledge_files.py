@@ -1,0 +1,111 @@
+"""Files of knowledge, TOML and CSV, as the parameters of `Knowledge`; they may come from somebody else."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from vcuda.data.files import existing_file, text_records
+from vcuda.data.sources import shortened
+from vcuda.errors import DataError, KnowledgeError
+
+# A million edges; what is larger is no file of knowledge.
+LARGEST_FILE = 20_000_000
+CSV_KINDS = ("required", "forbidden", "probability")
+# Strings and comments of TOML, so that what is left has none; one that does not end goes on to the end of the text.
+_QUOTED = re.compile(
+    r"""
+    \"{3}(?:\\.|[^\\])*?(?:\"{3}|\\?\Z)
+  | '{3}.*?(?:'{3}|\Z)
+  | "(?:\\.|[^"\\\n])*+"?
+  | '[^'\n]*+'?
+  | \#[^\n]*+
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# The parser takes the square of the number of parts of a key; those of knowledge have two.
+_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){20}")
+
+
+def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """The file that was meant, and the parameters of `Knowledge` that it gives; they are not checked here."""
+    try:
+        file = existing_file(Path(path))
+    except DataError as error:
+        raise KnowledgeError(str(error)) from None
+    size = file.stat().st_size
+    if size > LARGEST_FILE:
+        raise KnowledgeError(
+            f"{file}: it has {size / 1e6:,.0f} MB, and a file of knowledge at most {LARGEST_FILE / 1e6:.0f}: give "
+            "another file, or say less"
+        )
+    ending = file.suffix.lower()
+    if ending == ".toml":
+        return file, _from_toml(file)
+    if ending in (".csv", ".tsv"):
+        return file, _from_csv(file)
+    raise KnowledgeError(f"{file}: knowledge is read from .toml and .csv files, not from {ending or 'this one'!r}")
+
+
+def _from_toml(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_bytes().decode("utf-8")
+        if _LONG_KEY.search(_QUOTED.sub("_", text)):
+            raise ValueError("a key has more than 20 parts")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise KnowledgeError(f"{file}: brackets stand in brackets too many times: mend that line") from None
+    except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
+        reason = str(getattr(error, "strerror", None) or error)
+        raise KnowledgeError(f"{file}: this is no TOML ({reason[:200]}): mend that line") from None
+
+
+def _from_csv(file: Path) -> dict[str, Any]:
+    try:
+        records = list(text_records(file))
+    except DataError as error:
+        raise KnowledgeError(str(error)) from None
+    header = [cell.strip().lower() for cell in records[0][1]] if records else []
+    for column in ("source", "target", "kind"):
+        if column not in header:
+            raise KnowledgeError(f"{file}: line 1 names no column {column!r}: begin with source,target,kind")
+    for column in header:
+        if column not in ("source", "target", "kind", "probability"):
+            raise KnowledgeError(
+                f"{file}: line 1 names a column {shortened(column)}: there may be source, target, kind and "
+                "probability; tiers, roots and sinks go into a .toml file"
+            )
+    found: dict[str, list[Any]] = {kind: [] for kind in CSV_KINDS}
+    for line, record in records[1:]:
+        kind, edge = _edge_of_line(f"{file}: line {line:,}", header, record)
+        found[kind].append(edge)
+    found["probabilities"] = found.pop("probability")
+    return found
+
+
+def _edge_of_line(place: str, header: list[str], record: list[str]) -> tuple[str, tuple[Any, ...]]:
+    """The kind of a line, and its edge: source, target, and the probability if that is its kind."""
+    if len(record) != len(header):
+        raise KnowledgeError(f"{place} has {len(record)} cells for {len(header)} columns: give one for each")
+    row = dict(zip(header, (cell.strip() for cell in record), strict=True))
+    if not row["source"] or not row["target"]:
+        raise KnowledgeError(f"{place} lacks a source or a target: give both, or remove the line")
+    kind, given = row["kind"], row.get("probability", "")
+    if kind not in CSV_KINDS:
+        raise KnowledgeError(f"{place} has the kind {shortened(kind)}: write one of {', '.join(CSV_KINDS)}")
+    if (kind == "probability") != bool(given):
+        raise KnowledgeError(
+            f"{place} must have a number under probability if its kind is probability, and none otherwise"
+        )
+    edge = row["source"], row["target"]
+    if not given:
+        return kind, edge
+    try:
+        return kind, (*edge, float(given))
+    except ValueError:
+        raise KnowledgeError(
+            f"{place} has the probability {shortened(given)}: write a number between 0 and 1"
+        ) from None

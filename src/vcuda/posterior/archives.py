@@ -1,0 +1,164 @@
+"""Files that somebody else may have made, read within bounds: JSON, and arrays without pickle.
+
+Sizes are known before anything is unfolded, only plain arrays of numbers are made, and no file is opened that lies
+outside the folder it was asked from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from vcuda.data.checks import memory_available
+from vcuda.errors import ConfigError, RunError
+
+# Names, labels and remarks of 100,000 columns have less.
+LARGEST_JSON = 64_000_000
+# The objects that are made of a byte of JSON, at most: three bytes make an empty list.
+MEMORY_A_BYTE = 32
+# Of lists in lists; a run has six.
+MOST_LEVELS = 50
+MOST_ARRAYS = 100_000
+# Arrays are read one after the other, and the law makes more of some of them.
+SHARE_OF_MEMORY = 0.5
+# As NumPy writes it for plain arrays of truth values, numbers or text; nothing else is understood, let alone evaluated.
+HEADER = re.compile(
+    rb"\{'descr': '([<>|=][biufU]\d{1,9})', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,15}, )*(?:\d{1,15},?)?)\), *\} *\n?"
+)
+LONGEST_HEADER = 1 << 16
+# What the readers raise about files that are not what they should be.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    zlib.error,
+    zipfile.BadZipFile,
+    ValueError,
+    LookupError,
+    TypeError,
+    NotImplementedError,
+    RecursionError,
+    MemoryError,
+    ConfigError,
+)
+
+
+def is_ordinary(path: Path) -> bool:
+    """Whether there is a file that is no pipe or device, at a path that can be one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """A file of a folder; one that is a link must lead to a file in the same folder, and pipes and devices are none."""
+    path = folder / name
+    if not is_ordinary(path):
+        raise RunError(f"the run {folder} is damaged: it has no file {name}; fit it again")
+    if folder.resolve() not in path.resolve().parents:
+        raise RunError(
+            f"the run {folder} is refused: {name} is a link that leads out of the folder; ask for the files themselves"
+        )
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds: finite numbers of a size that computers have, and texts that can be written again."""
+    most = min(LARGEST_JSON, memory_available() // MEMORY_A_BYTE)
+    if path.stat().st_size > most:
+        raise ValueError(f"{path.name} has more than {most / 1e6:.0f} MB")
+    try:
+        content = json.loads(
+            path.read_bytes().decode("utf-8"), parse_int=_whole, parse_float=_real, parse_constant=_real
+        )
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        if not _is_deep(content):
+            return content
+    except RecursionError:
+        pass
+    raise ValueError(f"brackets in {path.name} stand in brackets more than {MOST_LEVELS} times")
+
+
+def _is_deep(content: Any) -> bool:
+    level = [content]
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a whole number has more than 20 digits")
+    return int(digits)
+
+
+def _real(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is no number that JSON has")
+    return number
+
+
+def read_arrays(path: str | os.PathLike[str], *, kinds: str = "biuf") -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name, if together they take at most half of the memory that is free.
+
+    ``kinds`` are NumPy's letters for the types of elements that there may be. Raises ValueError, zipfile.BadZipFile and
+    what else the readers raise.
+    """
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        _check_members(members)
+        arrays = {}
+        for member in members:
+            with archive.open(member) as content:
+                arrays[member.filename.removesuffix(".npy")] = _read_array(content, member.file_size, kinds)
+    return arrays
+
+
+def _check_members(members: list[zipfile.ZipInfo]) -> None:
+    names = [member.filename for member in members]
+    if len(names) > MOST_ARRAYS or len(set(names)) < len(names):
+        raise ValueError(f"an archive has at most {MOST_ARRAYS:,} arrays, each with a name of its own")
+    for member in members:
+        if not member.filename.endswith(".npy"):
+            raise ValueError(f"{member.filename[:40]!r} is no array")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
+            raise ValueError(f"{member.filename[:40]!r} is encrypted, or compressed in a way that NumPy does not use")
+    size, most = sum(member.file_size for member in members), SHARE_OF_MEMORY * memory_available()
+    if size > most:
+        raise ValueError(f"its arrays would take {size / 1e9:,.2g} GB, more than half of the memory that is free")
+
+
+def _read_array(content: IO[bytes], size: int, kinds: str) -> np.ndarray:
+    """One array, if what its header declares is what the file holds."""
+    start = content.read(8)
+    width = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}.get(start)
+    if width is None:
+        raise ValueError("an array does not begin as arrays do")
+    length = int.from_bytes(content.read(width), "little")
+    found = HEADER.fullmatch(content.read(length)) if length <= LONGEST_HEADER else None
+    if found is None:
+        raise ValueError("an array is none of plain numbers, or its header is damaged")
+    dtype = np.dtype(found[1].decode())
+    shape = tuple(int(part) for part in found[3].decode().replace(",", " ").split())
+    if dtype.kind not in kinds or len(shape) > 32:
+        raise ValueError(f"an array has elements of type {dtype}, or too many axes")
+    if math.prod(shape) * dtype.itemsize != size - len(start) - width - length:
+        raise ValueError(f"an array declares the shape {shape}, and does not have it")
+    order = "F" if found[2] == b"True" else "C"
+    values = np.frombuffer(content.read(), dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    return values.astype(dtype.newbyteorder("="))  # a copy that is the caller's

@@ -1,0 +1,239 @@
+"""What must hold of a stored run before anything is made of it: its words, its numbers, its graphs.
+
+A run may come from somebody else. Whatever passes can be asked every question: texts stand where texts are shown,
+numbers where numbers are computed with, and what is shown as a line of a program cannot begin another line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from vcuda.data.knowledge import Knowledge
+from vcuda.errors import ConfigError, KnowledgeError
+
+Check = Callable[[Any], bool]
+
+LONGEST_WORD = 200
+MOST_LAYERS = 64
+# Factorising more columns takes longer than reading the run; of those only signs and symmetry are checked.
+MOST_FACTORISED = 4000
+# Rounding of probabilities and of products that were computed in double precision.
+ROUNDING, LEAST = 1e-6, 1e-9
+
+STATUS_CODES = ("ok", "warning", "interrupted", "failed")
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _word(value: Any) -> bool:
+    """A text for one line, also of a program."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_WORD
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count(value: Any) -> bool:
+    return _whole(value) and value >= 0
+
+
+def _truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _each(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _named(**checks: Check) -> Check:
+    """A mapping that has these keys; those that end in _ may be absent."""
+
+    def check(value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            one(value[name]) if (name := key.removesuffix("_")) in value else key.endswith("_")
+            for key, one in checks.items()
+        )
+
+    return check
+
+
+def _of(keys: Check, values: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(keys(k) and values(v) for k, v in value.items())
+
+
+def _spec(value: Any) -> bool:
+    """Settings with a name; their keys are written as names of arguments."""
+    named = _named(name=_word, noise_=_or_none(_word), score_=_or_none(_word))
+    return named(value) and all(map(str.isidentifier, value))
+
+
+PROVENANCE: dict[str, Check] = {
+    "engine": _spec,
+    "model": _spec,
+    "data": _named(
+        source_=_text,
+        fingerprint_=lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
+        rows=lambda value: _count(value) and value > 0,
+        columns=_count,
+        notes=_each(_text),
+    ),
+    "versions": _of(_word, _text),
+    "seconds": _number,
+    "seed": _whole,
+    "preset": _word,
+    "standardise": _truth,
+}
+PROVENANCE_IF_TOLD: dict[str, Check] = {
+    "logarithm": _each(_text),
+    "choice": _named(sentences_=_each(_text)),
+    "prior": _or_none(_named(edge_probability=lambda value: _number(value) and 0 < value < 1)),
+    "interventions": _or_none(_named(column=_or_none(_text), rows=_of(_text, _named(set=_count, alone=_count)))),
+    "knowledge": _or_none(lambda value: isinstance(value, dict)),
+    "time_limit": _or_none(_number),
+    "imputations": _or_none(_count),
+}
+CONFIG: dict[str, Check] = {
+    "names": lambda value: _each(_text)(value) and bool(value) and len(set(value)) == len(value),
+    "law": _named(kind=_word),
+    "status": _named(code=lambda value: value in STATUS_CODES, sentence=_text),
+    "diagnostics": lambda value: isinstance(value, dict),
+    "provenance": lambda value: isinstance(value, dict),
+}
+LAW: dict[str, Check] = {
+    "names": _each(_text),
+    "labels": _each(lambda own: _each(_text)(own) and bool(own)),
+    "amplitudes": lambda value: _each(_positive)(value) and bool(value),
+    "hidden": lambda value: _each(_count)(value) and len(value) <= MOST_LAYERS,
+    "noise_prior": _or_none(lambda value: _each(_positive)(value) and len(value) == 2),
+    "variance": _or_none(_positive),
+    "rows": lambda value: _count(value) and value > 0,
+    "layers": lambda value: _count(value) and value <= MOST_LAYERS,
+    "slope": _number,
+    **dict.fromkeys(("ridge", "excess", "mean_rows", "length_scale"), _positive),
+    # The noise of a law that was trained has a name only.
+    "noise": lambda value: _word(value) or _named(rows=_count, shape=_positive, scale=_positive)(value),
+    "equivalent_sample_size": _positive,
+}
+# The types of elements by the names of arrays, without what says whose they are; all others are real numbers.
+ELEMENTS = {
+    **dict.fromkeys(("offsets", "sources", "targets", "part_of"), "i"),
+    **dict.fromkeys(("required", "allowed", "logarithm", "free"), "b"),
+    "codes": "u",
+    "scores": "biuf",
+}
+# A logarithm of odds may be infinite, and scores only rank edges.
+MAY_BE_INFINITE = ("edge_logits", "scores")
+OWNER = re.compile(r"(\d+\.)?(part\d+_)?")
+
+
+def checked_config(config: Any) -> dict[str, Any]:
+    """The config of a run, what nobody told filled in; a ConfigError for what cannot be shown or used."""
+    _check(config, CONFIG, "config.json")
+    told = _filled(config["provenance"], preset="default", standardise=False)
+    if isinstance(told.get("data"), dict):
+        told["data"] = _filled(told["data"], source="a table", fingerprint="")
+    _check(told, PROVENANCE, "provenance")
+    _check(told, {key: check for key, check in PROVENANCE_IF_TOLD.items() if key in told}, "provenance")
+    if told.get("knowledge"):
+        try:
+            told["knowledge"] = Knowledge.from_dict(told["knowledge"]).to_dict()
+        except (KnowledgeError, TypeError) as error:
+            raise ConfigError(f"its knowledge cannot be: {error}") from None
+    _check_law(config["law"])
+    return config | {"provenance": told}
+
+
+def _filled(told: dict[str, Any], **usual: Any) -> dict[str, Any]:
+    """What was told, in its order, and then what was not."""
+    return told | {key: value for key, value in usual.items() if key not in told}
+
+
+def _check(value: Any, checks: Mapping[str, Check], where: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be a mapping, not {type(value).__name__}")
+    for key, check in checks.items():
+        if key not in value or not check(value[key]):
+            raise ConfigError(f"{where} has no {key}, or one that cannot be")
+
+
+def _check_law(described: Any) -> None:
+    """Every number and list of a law by its key, however deep it stands."""
+    if isinstance(described, dict):
+        _check(described, {key: LAW[key] for key in described if key in LAW}, "the law")
+    if isinstance(described, dict | list):
+        for inner in described.values() if isinstance(described, dict) else described:
+            _check_law(inner)
+
+
+def check_law_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:
+    """Refuse arrays of a law of so many columns that have other elements than its arrays have, or no sound numbers."""
+    for name, array in arrays.items():
+        own = OWNER.sub("", name, count=1)
+        if array.dtype.kind not in ELEMENTS.get(own, "f"):
+            raise ConfigError(f"{name[:40]} holds elements of type {array.dtype}")
+        if own in ("centre", "scale", "codes") and array.shape[-1:] != (nodes,):
+            raise ConfigError(f"{name[:40]} has the shape {array.shape}, for another set of columns")
+        if array.dtype.kind != "f":
+            continue
+        if not (~np.isnan(array) if own in MAY_BE_INFINITE else np.isfinite(array)).all():
+            raise ConfigError(f"{name[:40]} holds numbers that are not finite")
+        if own == "scale" and not (array > 0).all():
+            raise ConfigError(f"{name[:40]} must be positive")
+        if own == "weights" and not ((array >= 0).all() and abs(float(array.sum()) - 1) < ROUNDING):
+            raise ConfigError(f"{name[:40]} must not be negative and must sum to one")
+        if own == "gram":
+            _check_products(array, arrays, name.removesuffix("gram"))
+
+
+def _check_products(gram: np.ndarray, arrays: Mapping[str, np.ndarray], owner: str) -> None:
+    """Products of columns with each other: symmetric, not negative in any direction, and no larger than they can be."""
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
+        raise ConfigError(f"gram must be square, not {gram.shape}")
+    diagonal = gram.diagonal()
+    largest = float(diagonal.max(initial=0.0))
+    if (diagonal < 0).any() or np.abs(gram - gram.T).max(initial=0.0) > ROUNDING * largest:
+        raise ConfigError("gram holds no products of columns")
+    if len(gram) > MOST_FACTORISED:
+        return
+    try:
+        factor = np.linalg.cholesky(gram + LEAST * max(largest, 1e-100) * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        raise ConfigError("gram holds no products of columns") from None
+    products, squares = arrays.get(f"{owner}products"), arrays.get(f"{owner}squares")
+    if products is None or squares is None:
+        return
+    if products.shape[:1] != gram.shape[:1] or products.shape[1:] != squares.shape:
+        raise ConfigError(f"products and squares have the shapes {products.shape} and {squares.shape}")
+    explained = (solve_triangular(factor, products, lower=True) ** 2).sum(axis=0)
+    if (explained > squares * (1 + ROUNDING) + ROUNDING).any():
+        raise ConfigError("products are larger than their columns allow")
+
+
+def check_probabilities(probabilities: np.ndarray, nodes: int) -> None:
+    """Refuse what is no (d, d) matrix of probabilities of edges, with none from a variable to itself."""
+    if probabilities.shape != (nodes, nodes):
+        raise ConfigError(f"it has {nodes} names but numbers for another set of columns")
+    if not ((probabilities >= -ROUNDING) & (probabilities <= 1 + ROUNDING)).all():
+        raise ConfigError("it has probabilities of edges that do not lie between 0 and 1")
+    if np.abs(probabilities.diagonal()).max(initial=0.0) > ROUNDING:
+        raise ConfigError("it has edges from a variable to itself")
