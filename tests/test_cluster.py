@@ -34,6 +34,9 @@ from vcuda.models.scores import BGe
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 
+# Workers are reached by sockets, of this machine only.
+pytestmark = pytest.mark.network
+
 
 class Pretended(Here):
     """This process, which says that it is several: engines divide their work, and the seam alone is tested."""
