@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from browser import Browser, installed
 
 NO_NETWORK = Path(__file__).parent / "no_network"
 ALLOWED = runpy.run_path(str(NO_NETWORK / "sitecustomize.py"))["ALLOWED"]
@@ -49,3 +50,14 @@ def run(capsys):
         return Answer(left.value.code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for reports as people see them."""
+    program = installed()
+    if program is None:
+        pytest.skip("there is no Chromium here: the report was not tried in a browser (apt-get install chromium)")
+    opened = Browser(program)
+    yield opened
+    opened.close()

@@ -11,7 +11,6 @@ import hostile
 import numpy as np
 import pandas as pd
 import pytest
-from browser import Browser, installed
 
 import vcuda
 from vcuda.cli import main
@@ -65,16 +64,6 @@ def exit_code(*words):
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])
     return end.value.code
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = installed()
-    if program is None:
-        pytest.skip("there is no Chromium here: the report was not tried in a browser (apt-get install chromium)")
-    opened = Browser(program)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("kind", NAMES)

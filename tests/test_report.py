@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from browser import Browser, installed
 
 import vcuda
 from vcuda.errors import RunError
@@ -374,16 +373,6 @@ def test_text_stands_out_in_light_and_in_dark(plain_page):
 DESKTOP, PHONE = (1280, 900), (375, 812)
 EDGES_DRAWN = "document.querySelectorAll('#drawn-edges .edge').length"
 STATE_OF_PANEL = "document.getElementById('focus').hidden"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = installed()
-    if program is None:
-        pytest.skip("there is no Chromium here: the report was not tried in a browser (apt-get install chromium)")
-    opened = Browser(program)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -137,7 +136,7 @@ def _replay(options: argparse.Namespace) -> int:
             answer = child.ask(what | {"replay": str((options.replay / "files").resolve())})
         finally:
             child.end()
-    print(answer, file=sys.stdout)
+    print(answer)
     return int(answer["end"] == "broken")
 
 

@@ -11,13 +11,13 @@ import math
 import os
 import re
 import zipfile
-import zlib
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from vcuda.data.checks import memory_available
+from vcuda.data.files import UNREADABLE as UNREADABLE_TABLE
 from vcuda.errors import ConfigError, RunError
 
 # Names, labels and remarks of 100,000 columns have less.
@@ -36,19 +36,7 @@ HEADER = re.compile(
 )
 LONGEST_HEADER = 1 << 16
 # What the readers raise about files that are not what they should be.
-UNREADABLE = (
-    OSError,
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    ValueError,
-    LookupError,
-    TypeError,
-    NotImplementedError,
-    RecursionError,
-    MemoryError,
-    ConfigError,
-)
+UNREADABLE = (*UNREADABLE_TABLE, zipfile.BadZipFile, RecursionError, ConfigError)
 
 
 def is_ordinary(path: Path) -> bool:
