@@ -35,8 +35,9 @@ from vcuda.infer.ahead import Ahead
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders.candidates import first_candidates
+from vcuda.infer.orders.filling import build_tables
 from vcuda.infer.orders.growing import foresee_tables, growing, screen_of
-from vcuda.infer.orders.tables import ParentTables, build_tables
+from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcess
 

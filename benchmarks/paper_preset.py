@@ -24,7 +24,8 @@ import numpy as np
 import vcuda
 from benchmarks.records import Records, markdown
 from vcuda import metrics
-from vcuda.data.simulate import GraphFamily, Mechanism, Simulation, paper_dataset
+from vcuda.data.paper_tables import paper_dataset
+from vcuda.data.simulate import GraphFamily, Mechanism, Simulation
 from vcuda.errors import ConvergenceWarning
 from vcuda.fitting.fit import Preset
 

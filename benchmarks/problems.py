@@ -10,7 +10,8 @@ import numpy as np
 
 from vcuda.data import library
 from vcuda.data.dataset import Dataset
-from vcuda.data.simulate import GraphFamily, Mechanism, paper_dataset, simulate
+from vcuda.data.paper_tables import paper_dataset
+from vcuda.data.simulate import GraphFamily, Mechanism, simulate
 
 Source = Literal["paper", "fresh", "sachs", "prior"]
 Columns = Literal["raw", "standardised", "logarithm", "prior units"]

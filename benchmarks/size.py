@@ -1,8 +1,8 @@
 """Seconds and memory against the number of columns, and power laws through them, for tables of 1,000 rows.
 
-Random graphs with one edge a node, each fitted by the engine that `fit` takes by itself for such a table, in a process
-of its own. The laws seconds = a d^b and megabytes = base + a d^b are fitted to all runs of a model by least squares in
-logarithms; ``vcuda.infer.choice.needs`` foresees a fit by them.
+Random graphs with one edge a node, each fitted in a process of its own. The laws seconds = start + a d^b and gigabytes
+= base + c d^e are fitted to all runs of a model and engine by least squares in logarithms; ``vcuda.infer.choice.needs``
+foresees fits by them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
+from vcuda.infer.choice.needs import BASE
 from vcuda.models.base import Noise
 
-# Columns and seeds by model: the largest end in some minutes.
-SIZES: dict[tuple[str, Noise], tuple[int, ...]] = {
-    ("linear", "equal"): (25, 100, 300, 1000, 2000, 5000),
-    ("linear", "unequal"): (25, 100, 300, 1000, 2000),
-    ("additive", "unequal"): (25, 50, 100, 200, 400),
-    ("gp", "unequal"): (15, 25, 50, 100),
+# Columns by model, noise and engine: the largest end in some minutes.
+SIZES: dict[tuple[str, Noise, str], tuple[int, ...]] = {
+    ("linear", "equal", "orders"): (25, 100, 300, 1000, 2000, 5000),
+    ("linear", "unequal", "orders"): (25, 100, 300, 1000, 2000),
+    ("additive", "unequal", "orders"): (25, 50, 100, 200, 400),
+    ("gp", "unequal", "orders"): (15, 25, 50, 100),
+    ("linear", "equal", "variational"): (25, 100, 300),
+    ("linear", "unequal", "variational"): (25, 100, 300),
+    ("additive", "unequal", "variational"): (25, 50, 100),
 }
 SETS = 2
 # One set is enough to see that the largest ones end.
 ONE_SET_FROM = 2000
 ROWS = 1000
-# What Python, JAX and its compiled programs take before any table is there.
-BASE_MB = 400.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Case:
 
     model: str
     noise: Noise
+    engine: str
     nodes: int
     index: int
     rows: int = ROWS
@@ -51,14 +54,14 @@ class Case:
         return asdict(self)
 
     def words(self) -> str:
-        return f"{self.model} {self.noise} d={self.nodes} index={self.index}"
+        return f"{self.model} {self.noise} {self.engine} d={self.nodes} index={self.index}"
 
 
 def cases() -> Iterator[Case]:
-    for (model, noise), sizes in SIZES.items():
+    for (model, noise, engine), sizes in SIZES.items():
         for nodes in sizes:
             for index in range(SETS if nodes < ONE_SET_FROM else 1):
-                yield Case(model, noise, nodes, index)
+                yield Case(model, noise, engine, nodes, index)
 
 
 def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -75,12 +78,16 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         started, worked = time.perf_counter(), time.process_time()
         posterior = vcuda.fit(
-            made.train, model=case.model, noise=case.noise, standardise=case.noise == "unequal", seed=case.index
+            made.train,
+            model=case.model,
+            noise=case.noise,
+            standardise=case.noise == "unequal",
+            engine=case.engine,
+            seed=case.index,
         )
     seconds, processor = time.perf_counter() - started, time.process_time() - worked
     foreseen = posterior.provenance.get("foreseen") or {}
     return {
-        "engine": posterior.provenance["engine"]["name"],
         "seconds": seconds,
         "processor_seconds": processor,
         "peak_mb": peak_memory(),
@@ -91,9 +98,21 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def power_law(sizes: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """a and b of values = a sizes^b, by least squares in logarithms."""
-    slope, height = np.polyfit(np.log(sizes), np.log(values), 1)
+def time_law(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
+    """start, a and b of seconds = start + a sizes^b."""
+    from scipy.optimize import curve_fit
+
+    def logarithm(size: np.ndarray, start: float, a: float, b: float) -> np.ndarray:
+        return np.log(start + a * size**b)
+
+    first = (seconds.min() / 2, seconds.max() / sizes.max(), 1.0)
+    (start, a, b), _ = curve_fit(logarithm, sizes, np.log(seconds), p0=first, bounds=(0.0, (np.inf, np.inf, 4.0)))
+    return float(start), float(a), float(b)
+
+
+def memory_law(sizes: np.ndarray, gigabytes: np.ndarray) -> tuple[float, float]:
+    """c and e of gigabytes = BASE + c sizes^e."""
+    slope, height = np.polyfit(np.log(sizes), np.log(np.maximum(gigabytes - BASE, 1e-3)), 1)
     return float(np.exp(height)), float(slope)
 
 
@@ -120,18 +139,12 @@ def tables(lines: list[Line]) -> str:
         sizes = np.array([line["nodes"] for line in members], dtype=float)
         if np.unique(sizes).size < 3:
             continue
-        time_a, time_b = power_law(sizes, np.array([line["processor_seconds"] for line in members]))
-        memory_a, memory_b = power_law(sizes, np.maximum([line["peak_mb"] - BASE_MB for line in members], 1.0))
-        laws.append(
-            [
-                f"{model}, {noise} noise",
-                engine,
-                f"{time_a:.2g} d^{time_b:.2f}",
-                f"{BASE_MB:.0f} + {memory_a:.2g} d^{memory_b:.2f}",
-            ]
-        )
+        start, a, b = time_law(sizes, np.array([line["processor_seconds"] for line in members]))
+        c, e = memory_law(sizes, np.array([line["peak_mb"] / 1e3 for line in members]))
+        seconds, gigabytes = f"{start:.1f} + {a:.2g} d^{b:.2f}", f"{BASE} + {c:.2g} d^{e:.2f}"
+        laws.append([f"{model}, {noise} noise", engine, seconds, gigabytes])
     failed = [f"{line['model']} d={line['nodes']}: {line['error']}" for line in lines if "error" in line]
-    parts = [markdown(header, rows), markdown(["model", "engine", "processor seconds", "peak MB"], laws), *failed]
+    parts = [markdown(header, rows), markdown(["model", "engine", "processor seconds", "peak GB"], laws), *failed]
     return "\n\n".join(parts)
 
 

@@ -9,6 +9,7 @@ import runpy
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from browser import Browser, installed
 
@@ -50,6 +51,21 @@ def run(capsys):
         return Answer(left.value.code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def curved():
+    """Tables of a -> b -> c by curves that cannot be turned round, and d apart."""
+    from vcuda.data.dataset import as_dataset
+
+    def curved(rows=600, seed=0):
+        rng = np.random.default_rng(seed)
+        a = rng.normal(size=rows)
+        b = 2 * np.tanh(2 * a) + 0.5 * rng.normal(size=rows)
+        c = 1.5 * np.sin(1.5 * b) + 0.5 * rng.normal(size=rows)
+        return as_dataset(np.column_stack([a, b, c, rng.normal(size=rows)]), names=["a", "b", "c", "d"])
+
+    return curved
 
 
 @pytest.fixture(scope="module")

@@ -212,10 +212,19 @@ def header(text: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 
-def cyclic(run: Path) -> None:
-    array("law.offsets", lambda old: np.concatenate([[0, 2], old[2:].clip(2)]))(run)
-    array("law.sources", lambda old: with_value(old, slice(2), (0, 1)))(run)
-    array("law.targets", lambda old: with_value(old, slice(2), (1, 0)))(run)
+def first_graph(*edges: tuple[int, int]) -> Callable[[Path], None]:
+    """Other edges in the first of the stored graphs."""
+
+    def harm(run: Path) -> None:
+        with np.load(run / "posterior.npz") as stored:
+            arrays = dict(stored)
+        before = arrays["law.offsets"][1]
+        arrays["law.offsets"] = np.concatenate([[0], arrays["law.offsets"][1:] - before + len(edges)])
+        for name, nodes in zip(("law.sources", "law.targets"), zip(*edges, strict=True), strict=True):
+            arrays[name] = np.concatenate([np.array(nodes, dtype=np.int32), arrays[name][before:]])
+        np.savez_compressed(run / "posterior.npz", **arrays)
+
+    return harm
 
 
 def provenance(key: str, value: Any) -> Callable[[Path], None]:
@@ -259,6 +268,8 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "a line of a program in a number": (provenance("imputations", "1)\nimport os"), "no imputations"),
     "knowledge that contradicts itself": (provenance("knowledge", {"required": ["a -> a"]}), "knowledge cannot be"),
     "knowledge in words": (provenance("knowledge", {"required": ["a -> b"]}), None),
+    # Weights of a thousand million, beside which solvers lose the ones of the identity: effects had a singular matrix.
+    "a noise of 19 digits": (config(lambda c: c["law"]["predictive"].update(variance=2**63)), None),
     "a ridge below zero": (config(lambda c: c["law"]["predictive"].update(ridge=-1)), "no ridge"),
     "swapped arrays": (swapped, "damaged"),
     "probabilities that are none": (
@@ -267,7 +278,8 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     ),
     "probabilities above one": (array("law.marginals", lambda old: old + 2), "between 0 and 1"),
     "weights that do not sum to one": (array("law.weights", lambda old: 2 * old), "sum to one"),
-    "a cycle": (cyclic, "has a cycle"),
+    "a cycle": (first_graph((0, 1), (1, 0)), "has a cycle"),
+    "one edge seven times": (first_graph(*[(0, 1)] * 7), "more edges than it can have"),
     "a product of columns that cannot be": (array("law.gram", lambda old: -old), "no products of columns"),
     "products that do not go together": (
         array("law.gram", lambda old: with_value(with_value(old, (0, 1), 1e6), (1, 0), 1e6)),
@@ -291,6 +303,10 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "a shape that is a lie": (
         member("law.x.npy", header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }")),
         "declares the shape",
+    ),
+    "an axis without end": (
+        member("law.x.npy", header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 0), }")),
+        "without elements",
     ),
     "a way out of the archive": (member("../../executed.npy", b""), "does not begin as arrays do"),
     "a file that is no array": (member("readme.txt", b"hello"), "is no array"),

@@ -21,7 +21,7 @@ from rich.console import Console
 
 import vcuda
 import vcuda.fitting.fit
-from vcuda.cli import fitting, main, runs, tables, terminal
+from vcuda.cli import fit_options, fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
@@ -89,10 +89,10 @@ def test_choices_are_those_of_the_package():
     from vcuda.fitting.fit import ENGINE_NAMES, MODEL_NAMES, Preset
     from vcuda.models.base import Noise
 
-    assert get_args(fitting.Model) == MODEL_NAMES
-    assert get_args(fitting.Engine) == ENGINE_NAMES
-    assert get_args(fitting.Noise) == get_args(Noise)
-    assert get_args(fitting.Preset) == get_args(Preset)
+    assert get_args(fit_options.Models) == MODEL_NAMES
+    assert get_args(fit_options.Engines) == ENGINE_NAMES
+    assert get_args(fit_options.Noises) == get_args(Noise)
+    assert get_args(fit_options.Presets) == get_args(Preset)
     for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
         assert get_args(getattr(tables, name)) == get_args(getattr(simulate, name))
 

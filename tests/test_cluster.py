@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +19,15 @@ import pytest
 import vcuda
 from vcuda.cluster import DaskWorkers, connected
 from vcuda.data.large import open_table
-from vcuda.data.statistics import gather, gather_features
+from vcuda.data.large.passes import gather, gather_features
 from vcuda.errors import ClusterError, ConfigError, DataError
 from vcuda.infer import ahead
+from vcuda.infer.compilation import double_precision, single_precision
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
-from vcuda.infer.orders import growing, ladders, run_orders, tables
+from vcuda.infer.orders import filling, hubs, ladders, run_orders
+from vcuda.infer.orders.filling import build_tables
 from vcuda.infer.orders.ladders import Clock, Ladders, Record
-from vcuda.infer.orders.tables import build_tables
 from vcuda.infer.workers import HERE, Here, dealt
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
@@ -41,13 +43,14 @@ pytestmark = pytest.mark.network
 class Pretended(Here):
     """This process, which says that it is several: engines divide their work, and the seam alone is tested."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, settings=nullcontext) -> None:
+        self.count, self.settings = count, settings
         self.asked: list[str] = []
 
     def map(self, function, items, **given):
         self.asked.append(function.__name__)
-        return super().map(function, items, **given)
+        with self.settings():
+            return super().map(function, items, **given)
 
 
 @pytest.fixture(scope="module")
@@ -185,10 +188,10 @@ def test_an_item_that_kills_its_workers_ends_with_a_sentence(workers):
 
 
 def test_workers_of_other_versions_are_refused(client, monkeypatch):
-    from vcuda import cluster
+    from vcuda.cluster import on_workers
 
-    known = cluster.version
-    monkeypatch.setattr(cluster, "version", lambda package: "1.0.0" if package == "numpy" else known(package))
+    known = on_workers.version
+    monkeypatch.setattr(on_workers, "version", lambda package: "1.0.0" if package == "numpy" else known(package))
     with pytest.raises(ClusterError, match=rf"has numpy {np.__version__} and not 1\.0\.0: the same seed might give"):
         DaskWorkers(client)
 
@@ -219,9 +222,9 @@ def test_all_processes_listen_to_this_machine_only(client):
 def eager(monkeypatch):
     """Everything that can be done elsewhere is, however little it is."""
     monkeypatch.setattr(ahead, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(growing, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(hubs, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(ladders, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(tables, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
+    monkeypatch.setattr(filling, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
 
 
 @pytest.mark.usefixtures("eager")
@@ -264,10 +267,12 @@ def test_tables_filled_elsewhere_are_the_same(spec):
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_chain_does_not_depend_on_those_beside_it():
+@pytest.mark.parametrize("settings", [nullcontext, double_precision], ids=["usual", "double"])
+def test_a_chain_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(settings):
     score, prior = BGe().prepare(wavy(9, 80)), edge_prior(9, 0.2)
     candidates = build_tables(score, prior, [np.delete(np.arange(9), k) for k in range(9)])
 
+    @single_precision()
     def run(workers):
         chains = Ladders(np.random.default_rng(3), replicas=3, betas=np.geomspace(1.0, 0.4, 3), workers=workers)
         chains.use(candidates, width=8)
@@ -278,9 +283,10 @@ def test_a_chain_does_not_depend_on_those_beside_it():
         seen = [record.energies, record.cold, record.edges, record.swapped]
         return [*(np.array(each) for each in seen), chains._orders, chains._holders, chains.rng.random(3)]
 
-    several = Pretended(2)
+    several = Pretended(2, settings)
     for alone, apart in zip(run(HERE), run(several), strict=True):
         assert np.array_equal(alone, apart)
+        assert alone.dtype == apart.dtype
     assert "run_group" in several.asked
 
 

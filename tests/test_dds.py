@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_softmax
 
-import vcuda
 from vcuda.baselines.dds import Dds, admitted, marginals, run_dds, settled_graph, settled_order
 from vcuda.baselines.dds_program import Program, Trained, predict, shuffled_batches
 from vcuda.baselines.networks import as_networks
@@ -215,17 +214,8 @@ class TestOutput:
         assert np.all(np.abs(share - told) <= 4 * spread)
 
 
-def curved(rows=500, seed=0):
-    """a -> b -> c by curves that cannot be turned round, and d apart."""
-    rng = np.random.default_rng(seed)
-    a = rng.normal(size=rows)
-    b = 2 * np.tanh(2 * a) + 0.5 * rng.normal(size=rows)
-    c = 1.5 * np.sin(1.5 * b) + 0.5 * rng.normal(size=rows)
-    return vcuda.as_dataset(np.column_stack([a, b, c, rng.normal(size=rows)]), names=["a", "b", "c", "d"])
-
-
 class TestFits:
-    def test_the_best_state_is_kept_and_patience_ends_it(self):
+    def test_the_best_state_is_kept_and_patience_ends_it(self, curved):
         spec = Dds.fixed(hidden=(), patience=3, epochs=2000, learning_rate=0.05, graph_learning_rate=0.1)
         result = run_dds(spec, curved(rows=200), seed=0)
         assert result.status.code == "ok"
@@ -235,31 +225,31 @@ class TestFits:
         assert all(looks[k] > looks[k + 1 : k + 4].min() for k in range(len(looks) - 4))
         assert result.diagnostics["best_epoch"] == 2 * (1 + int(looks.argmin()))
 
-    def test_scores_of_the_two_presets(self):
+    def test_scores_of_the_two_presets(self, curved):
         few = {"hidden": (4,), "epochs": 6, "graph_learning_rate": 0.1}
-        settled = run_dds(Dds.reference(**few), curved(), seed=0)
+        settled = run_dds(Dds.reference(**few), curved(rows=500), seed=0)
         assert is_dag(settled.scores > 0)
         assert np.count_nonzero(settled.scores) == 6  # every pair in one direction, as no logit is minus infinity
         assert settled.functions.biases == ()
-        free = run_dds(Dds.reference(**few, scores="marginals", samples=3000), curved(), seed=0)
+        free = run_dds(Dds.reference(**few, scores="marginals", samples=3000), curved(rows=500), seed=0)
         assert np.count_nonzero(free.scores) == 12
         share, told = free.samples.edge_probabilities(), free.scores
         assert np.all(np.abs(share - told) <= 4 * np.sqrt(told * (1 - told) / 3000))
 
-    def test_the_divergence_expects_fewer_edges_than_the_original_prior(self):
+    def test_the_divergence_expects_fewer_edges_than_the_original_prior(self, curved):
         options = {"hidden": (), "epochs": 60, "patience": 100, "graph_learning_rate": 0.05, "scores": "marginals"}
         original, divergence = (
-            run_dds(preset(**options), curved(), seed=0).scores.sum() for preset in (Dds.reference, Dds.fixed)
+            run_dds(preset(**options), curved(rows=500), seed=0).scores.sum() for preset in (Dds.reference, Dds.fixed)
         )
         assert divergence < original
 
-    def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self):
+    def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self, curved):
         result = run_dds(Dds.fixed(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
         assert result.status.code == "failed"
         assert np.isfinite(result.scores).all()
         assert result.samples.all_acyclic()
 
-    def test_what_was_not_preselected_has_no_score(self):
+    def test_what_was_not_preselected_has_no_score(self, curved):
         result = run_dds(Dds.fixed(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
         assert result.scores[3, 1] == 0
         assert not result.samples.dense()[:, 3, 1].any()

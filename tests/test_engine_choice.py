@@ -34,9 +34,9 @@ def test_a_short_time_limit_prefers_an_engine_that_can_stop():
     assert isinstance(choose_engine(score, seconds=0.5).engine, vcuda.Orders)
 
 
-def test_many_nonlinear_columns_go_to_the_variational_engine():
+def test_many_nonlinear_columns_go_to_the_orders_engine():
     choice = choose_engine(prepared(AdditiveBasis(), 200))
-    assert isinstance(choice.engine, vcuda.Variational)
+    assert isinstance(choice.engine, vcuda.Orders)
     assert "200 columns" in choice.sentence
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-import vcuda
 from vcuda.baselines.augmented_lagrangian import StationarySchedule, acyclic_part, acyclicity
 from vcuda.baselines.grandag import SLOPE, GranDag, Program, Trained, run_grandag
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
@@ -213,17 +212,8 @@ class TestSelection:
         assert significant_parents(binary[:3], graph).sum() <= 2
 
 
-def curved(rows=600, seed=0):
-    """a -> b -> c by curves that cannot be turned round, and d apart."""
-    rng = np.random.default_rng(seed)
-    a = rng.normal(size=rows)
-    b = 2 * np.tanh(2 * a) + 0.5 * rng.normal(size=rows)
-    c = 1.5 * np.sin(1.5 * b) + 0.5 * rng.normal(size=rows)
-    return vcuda.as_dataset(np.column_stack([a, b, c, rng.normal(size=rows)]), names=["a", "b", "c", "d"])
-
-
 class TestFits:
-    def test_curves_are_found_with_their_directions(self):
+    def test_curves_are_found_with_their_directions(self, curved):
         data = curved()
         result = run_grandag(GranDag.fixed(), data, seed=0)
         assert result.status.code == "ok"
@@ -237,7 +227,7 @@ class TestFits:
         told = law.predict(np.random.default_rng(0), curved(seed=1).values, 1)
         assert told.mse < 1.15 * (1 + 0.25 + 0.25 + 1) / 4
 
-    def test_reference_ranks_the_final_graph_alone(self):
+    def test_reference_ranks_the_final_graph_alone(self, curved):
         result = run_grandag(GranDag.reference(iterations=2000), curved(), seed=0)
         np.testing.assert_array_equal(result.scores > 0, result.samples.graph(0))
         whole = run_grandag(GranDag.reference(iterations=2000, scores="paths"), curved(), seed=0)
@@ -245,7 +235,7 @@ class TestFits:
         np.testing.assert_allclose(whole.scores[on_graph], result.scores[on_graph])
         assert np.count_nonzero(whole.scores) > np.count_nonzero(result.scores)
 
-    def test_a_linear_model_warms_up_unless_told_otherwise(self):
+    def test_a_linear_model_warms_up_unless_told_otherwise(self, curved):
         assert GranDag.fixed(hidden=()).warm_up == 2000
         assert GranDag.fixed(hidden=(), warm_up=7).warm_up == 7
         assert GranDag.fixed().warm_up == 0
@@ -256,7 +246,7 @@ class TestFits:
         found = np.abs(result.functions.weights[0][0, [0, 2, 3], 1, 0])
         np.testing.assert_allclose(found, expected, atol=0.1)
 
-    def test_neighbours_are_chosen_first_where_asked(self):
+    def test_neighbours_are_chosen_first_where_asked(self, curved):
         data = curved(rows=100)
         result = run_grandag(GranDag.fixed(preselect_from=4, iterations=200, retrain=False), data, seed=0)
         allowed = preliminary_neighbours(data.values, seed=0)

@@ -26,8 +26,8 @@ from vcuda.infer.choice import models as choice_models
 from vcuda.infer.choice.models import choose_model
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
+from vcuda.infer.variational.settings import tiers_of
 from vcuda.infer.variational.toggles import regressions
-from vcuda.infer.variational.training import _tiers
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior.mixture import OrderMixture
@@ -355,7 +355,7 @@ def test_the_variational_engine_has_room_for_all_required_causes():
     values = np.random.default_rng(0).normal(size=(50, 40))
     for score, spec in ((BGe(), vcuda.Variational(max_parents=2)), (AdditiveBasis(), vcuda.Variational())):
         tables = regressions(score.prepare(values))
-        free, crowded = (_tiers(spec, tables, 40, edge_prior(40, 0.1, required=edges)) for edges in (None, required))
+        free, crowded = (tiers_of(spec, tables, 40, edge_prior(40, 0.1, required=edges)) for edges in (None, required))
         assert free.wide < 11
         assert crowded.narrow == crowded.wide == 11
 

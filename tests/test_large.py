@@ -8,7 +8,8 @@ import pytest
 
 import vcuda
 from vcuda.data.large import LargeTable, open_table
-from vcuda.errors import DataError
+from vcuda.errors import ConfigError, DataError
+from vcuda.infer.workers import Here
 
 OPTIONS = {
     "equal": {"model": "linear", "noise": "equal"},
@@ -84,7 +85,7 @@ def test_size_decides(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     table().drop(columns="target").to_parquet(path)
     assert not isinstance(open_table(path), LargeTable)
-    monkeypatch.setattr("vcuda.data.large.STREAMED_CELLS", 1000)
+    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 1000)
     assert isinstance(open_table(path), LargeTable)
     assert not isinstance(open_table(path, streamed=False), LargeTable)
     assert not isinstance(open_table("sachs"), LargeTable)
@@ -95,6 +96,151 @@ def test_size_decides(tmp_path, monkeypatch):
     assert open_table(path).missing.sum() == 1
     with pytest.raises(DataError, match="missing"):
         open_table(path, streamed=True)
+
+
+def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):
+    for name, content, told in (
+        ("words.feather", b"no mark of Arrow", "no mark of an Arrow"),
+        ("words.parquet", b"no mark of Parquet", "cannot be read"),
+        ("empty.feather", b"", "the file is empty"),
+        ("empty.parquet", b"", "the file is empty"),
+        ("empty.csv", b"", "the file is empty"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        for streamed in (None, True, False):
+            with pytest.raises(DataError, match=told):
+                open_table(tmp_path / name, streamed=streamed)
+
+
+def test_masks_and_tables_in_memory_are_not_for_what_is_read_in_blocks(tmp_path):
+    frame = table().drop(columns="target")
+    frame.to_parquet(tmp_path / "0.parquet")
+    mask = np.zeros(frame.shape, dtype=bool)
+    mask[:100, 1] = True
+    for data, streamed in ((tmp_path, None), (tmp_path, True), (tmp_path / "0.parquet", True)):
+        with pytest.raises(ConfigError, match="give the name of a column that says for each row what was set"):
+            open_table(data, interventions=mask, streamed=streamed)
+    assert open_table(tmp_path / "0.parquet", interventions=mask).interventions.sum() == 100
+    with pytest.raises(ConfigError, match="is a folder, whose files are read block by block"):
+        open_table(tmp_path, streamed=False)
+
+
+# What meets what ------------------------------------------------------------------------------------------------
+
+
+class Elsewhere(Here):
+    """Two workers that are this process, to which everything goes as it would over a wire."""
+
+    count = 2
+
+    def map(self, function, items, *, shared=None, **given):
+        import cloudpickle
+
+        sent = cloudpickle.loads(cloudpickle.dumps((function, list(items), shared)))
+        return super().map(sent[0], sent[1], shared=sent[2], **given)
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """One of each kind: numbers and labels, whole and with gaps."""
+    numbers = table(240)
+    gaps = numbers.copy()
+    gaps.loc[5:15, "a"] = np.nan
+    gaps.loc[100:110, "b"] = np.nan
+    labels = numbers.assign(**{name: np.where(numbers[name] > numbers[name].median(), "hi", "lo") for name in "abcd"})
+    holes = labels.copy()
+    holes.loc[5:15, "a"] = None
+    mixed = numbers.assign(a=labels["a"])
+    return {"numbers": numbers, "gaps": gaps, "labels": labels, "holes": holes, "mixed": mixed}
+
+
+IN_MEMORY = {"holes": "categories are missing in column 'a'", "mixed": "a table must be all of one kind"}
+IN_BLOCKS = {
+    "gaps": "gaps are filled in by a fit of tables that fit into memory",
+    "labels": "categories are taken from tables that fit into memory",
+    "holes": "categories are taken from tables that fit into memory",
+    "mixed": "categories are taken from tables that fit into memory",
+}
+
+
+@pytest.mark.parametrize("interventions", ["target", None])
+@pytest.mark.parametrize("way", ["in memory", "streamed", "folder"])
+@pytest.mark.parametrize("kind", tables())
+def test_every_kind_of_table_is_fitted_or_refused_here_and_elsewhere(kind, way, interventions, tmp_path, monkeypatch):
+    pytest.importorskip("cloudpickle")
+    frame = tables()[kind]
+    if interventions is None:
+        frame = frame.drop(columns="target")
+    for k in range(2):
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        frame[120 * k : 120 * (k + 1)].to_parquet(tmp_path / "parts" / f"{k}.parquet")
+    frame.to_parquet(tmp_path / "table.parquet")
+    path = tmp_path / ("parts" if way == "folder" else "table.parquet")
+    options = {"interventions": interventions, "streamed": way == "streamed" or None, "imputations": 2}
+    refusal = (IN_MEMORY if way == "in memory" else IN_BLOCKS).get(kind)
+    posteriors = []
+    models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "logarithm": ["b"]}, {"noise": "equal"}]
+    for workers in (Here(), Elsewhere()):
+        monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client, workers=workers: workers)
+        for more in models:
+            if refusal is not None:
+                with pytest.raises(DataError, match=refusal):
+                    vcuda.fit(path, **options, **more)
+            else:
+                posteriors.append(vcuda.fit(path, **options, **more))
+    alone, together = posteriors[: len(posteriors) // 2], posteriors[len(posteriors) // 2 :]
+    for one, other in zip(alone, together, strict=True):
+        assert np.array_equal(one.edge_probabilities, other.edge_probabilities)
+        assert one.summary()["notes"] == other.summary()["notes"]
+        assert one.provenance["choice"] == other.provenance["choice"]
+
+
+@pytest.fixture
+def sampled(tmp_path, monkeypatch):
+    """A table of 600 rows of which 100 are drawn, and the places of those that are not."""
+    monkeypatch.setattr("vcuda.data.large.passes.SAMPLE_CELLS", 400)
+    frame = table().drop(columns="target")
+    frame.to_parquet(tmp_path / "table.parquet")
+    drawn = open_table(tmp_path / "table.parquet", streamed=True).statistics.sample.rows
+    assert len(drawn) == 100
+    return tmp_path / "table.parquet", frame, np.setdiff1d(np.arange(600), drawn)
+
+
+def test_no_logarithm_is_chosen_that_a_row_outside_the_sample_does_not_have(sampled):
+    path, frame, others = sampled
+    assert "b" in vcuda.fit(path, streamed=True, noise="equal").provenance["logarithm"]
+    frame.loc[others[0], "b"] = 0.0
+    frame.to_parquet(path)
+    assert "b" not in vcuda.fit(path, streamed=True, noise="equal").provenance["logarithm"]
+    with pytest.raises(DataError, match="column 'b' reaches down to 0"):
+        vcuda.fit(path, streamed=True, model="linear", logarithm=["b"])
+
+
+@pytest.mark.parametrize("options", [{}, {"model": "gp"}, {"engine": "variance-sort"}], ids=["auto", "gp", "baseline"])
+def test_a_column_that_does_not_vary_in_the_sample_is_named(sampled, options):
+    path, frame, others = sampled
+    frame["c"] = 0.0
+    frame.loc[others[:9], "c"] = 1.0
+    frame.to_parquet(path)
+    with pytest.raises(DataError, match=r"column 'c' does not vary in the 100 of 600 rows"):
+        vcuda.fit(path, streamed=True, **options)
+    assert vcuda.fit(path, streamed=True, model="linear").status.code == "ok"
+
+
+def test_other_methods_take_the_sample_and_no_experiments(sampled):
+    path = sampled[0]
+    posterior = vcuda.fit(path, streamed=True, engine="variance-sort")
+    assert any("it was fitted to 100 of 600" in sentence for sentence in posterior.summary()["choice"])
+    table().to_parquet(path)
+    for streamed in (True, False):
+        with pytest.raises(ConfigError, match="engine variance-sort knows nothing of interventions"):
+            vcuda.fit(path, streamed=streamed, interventions="target", engine="variance-sort")
+
+
+def test_the_discrete_model_takes_the_sample_of_a_streamed_table(sampled):
+    path, frame, _ = sampled
+    frame.gt(frame.median()).astype(int).to_parquet(path)
+    posterior = vcuda.fit(path, streamed=True, model="discrete")
+    assert any("it was fitted to 100 of 600" in sentence for sentence in posterior.summary()["choice"])
 
 
 def test_the_command_line(tmp_path, run):

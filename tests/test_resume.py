@@ -20,6 +20,7 @@ import vcuda
 from vcuda.cli.resuming import place_of
 from vcuda.errors import ConfigError, ConvergenceWarning, RunError
 from vcuda.fitting.outcomes import described, restored
+from vcuda.fitting.resuming import keeping
 from vcuda.infer import journal_files
 from vcuda.infer.journal import (
     FORGETFUL,
@@ -124,6 +125,126 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
     assert len(writes) > 100
 
 
+def with_index(part: Path, **changes) -> None:
+    """A part whose index says something else."""
+    with np.load(part) as stored:
+        arrays = dict(stored)
+    told = json.loads(arrays["index"].tobytes()) | changes
+    arrays["index"] = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
+    np.savez(part, **arrays)
+
+
+class Payload:
+    """What a pickle would do if anybody opened it: leave a folder behind."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+# What somebody might do to a part on purpose.
+HARMS = {
+    "a pickle": lambda part: np.savez(part, index=np.array([Payload()], dtype=object)),
+    "a link": lambda part: os.symlink(part.rename(part.parent.parent / "elsewhere.npz"), part),
+    "an endless axis": lambda part: np.savez(part, **dict(np.load(part)), more=np.zeros((1 << 40, 0))),
+    "brackets in brackets": lambda part: with_index(part, entries=json.loads("[" * 60 + "]" * 60)),
+    "infinite time": lambda part: with_index(part, seconds=float("inf")),
+    "time below zero": lambda part: with_index(part, spent=-1e9),
+    "a name that is a number": lambda part: with_index(part, entries=[{"name": 1, "given": "", "arrays": []}]),
+    "arrays that are not there": lambda part: with_index(
+        part, entries=[{"name": "", "given": "", "arrays": ["a"] * 9}]
+    ),
+    "no entries": lambda part: with_index(part, entries=5),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_part_that_somebody_changed_is_dropped_with_what_follows(tmp_path, at_once, harm, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "kept"
+    journal = opened(folder)
+    for step in range(3):
+        journal.keep(f"block {step}", "", lambda step=step: numbers(step))
+    HARMS[harm](folder / "000002.npz")
+    elsewhere = tmp_path / "elsewhere.npz"
+    before = elsewhere.read_bytes() if elsewhere.exists() else None
+    again = opened(folder, resume=True)
+    assert [again.recall(f"block {step}", "") is not None for step in range(3)] == [True, False, False]
+    assert parts(folder) == ["000001.npz"]
+    assert (elsewhere.read_bytes() if elsewhere.exists() else None) == before
+    assert not (tmp_path / "executed").exists()
+
+
+def test_only_names_that_are_written_are_parts(tmp_path, at_once):
+    journal = opened(tmp_path)
+    journal.keep("a step", "", lambda: numbers(1))
+    others = ["1.npz", "9" * 200 + ".npz", "٠٠٠٠٠٢.npz", "-00002.npz"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"somebody else's")
+    os.mkfifo(tmp_path / "000003.npz")
+    again = opened(tmp_path, resume=True)
+    assert again.recall("a step", "") is not None
+    again.keep("a step", "", lambda: numbers(2))
+    again.checkpoint.remove()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "000003.npz"])
+
+
+def test_a_part_that_does_not_fit_is_refused_before_it_is_read_and_kept(tmp_path, at_once, monkeypatch):
+    opened(tmp_path).keep("a step", "", lambda: numbers(*range(10_000)))
+    with monkeypatch.context() as little:
+        little.setattr("vcuda.posterior.archives.memory_available", lambda: 100_000)
+        with pytest.raises(
+            RunError, match=r"does not fit into the memory .*000001\.npz.*resume it where there is more"
+        ):
+            opened(tmp_path, resume=True)
+    assert opened(tmp_path, resume=True).recall("a step", "") is not None
+
+
+def test_scores_of_sets_that_cannot_be_are_not_used(tmp_path, at_once):
+    journal = opened(tmp_path)
+    bad = {
+        "lengths": {"sets": np.zeros((2, 1), dtype=np.int32), "scores": np.ones((3, 4))},
+        "types": {"sets": np.zeros((2, 1)), "scores": np.ones((2, 4))},
+        "shapes": {"sets": np.zeros(2, dtype=np.int32), "scores": np.ones((2, 4))},
+        "names": {"other": np.zeros(2)},
+    }
+    for name, arrays in bad.items():
+        journal.keep(f"sets x/{name}", "", lambda arrays=arrays: arrays)
+    assert opened(tmp_path, resume=True).sets("x").recall((0,)) is None
+
+
+def test_a_request_that_is_a_link_or_a_pipe_is_not_followed(tmp_path, at_once):
+    opened(tmp_path / "kept").keep("a step", "", lambda: numbers(1))
+    request = tmp_path / "kept" / "request.json"
+    os.symlink(request.rename(tmp_path / "elsewhere.json"), request)
+    with pytest.raises(RunError, match=r"request.json is a link"):
+        opened(tmp_path / "kept", resume=True)
+    request.unlink()
+    os.mkfifo(request)
+    assert not Checkpoint(tmp_path / "kept").has_request
+    assert Checkpoint(tmp_path / "kept").stored_request() is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=type)
+def test_what_ends_the_writing_of_an_array_is_told_as_it_was(tmp_path, at_once, monkeypatch, error):
+    """An archive cannot be closed in the middle of an array, and NumPy says that in place of it."""
+    told = []
+    journal = opened(tmp_path, told=told.append)
+    journal.keep("a step", "", lambda: numbers(1))
+
+    def ended(*arguments, **options):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zipfile, "_ZipWriteFile", ended)
+        if isinstance(error, OSError):
+            journal.keep("another", "", lambda: numbers(2))
+            assert "No space left on device" in told[0]
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                journal.keep("another", "", lambda: numbers(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000001.npz", "request.json"]
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "compressed", "empty", "not an archive"])
 def test_a_damaged_part_is_dropped_with_what_follows(tmp_path, at_once, damage):
     journal = opened(tmp_path)
@@ -169,7 +290,18 @@ def test_another_fit_is_refused_and_told_how_it_differs(tmp_path, at_once):
     assert JournalFiles(Checkpoint(tmp_path, resume=True), other).recall("a step", "") is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 9, "arguments": {}, "versions": {}, "notes": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 200_000,
+        '{"format": NaN}',
+        "9" * 5000,
+        '{"format": 9, "arguments": {}, "versions": {}, "notes": {}}',
+    ],
+)
 def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
     (tmp_path / "request.json").write_text(content)
     with pytest.raises(RunError, match="start the fit anew"):
@@ -481,6 +613,20 @@ def test_other_data_or_arguments_are_refused(tmp_path, snapshots):
         fitted(data, **options, resume=True)
 
 
+def test_a_fit_that_fails_on_its_checkpoint_says_so(tmp_path, at_once):
+    def failing(error: Exception, *, resume: bool) -> None:
+        with keeping(Checkpoint(tmp_path, resume=resume), {"seed": 1}, {"numpy": "2"}) as kept:
+            kept.journal.keep("a step", "one", lambda: numbers(1.5))
+            raise error
+
+    with pytest.raises(ZeroDivisionError):
+        failing(ZeroDivisionError(), resume=False)
+    with pytest.raises(RunError, match=r"ZeroDivisionError.*begin anew"):
+        failing(ZeroDivisionError(), resume=True)
+    with pytest.raises(ConfigError, match="a fault of the user's"):
+        failing(ConfigError("a fault of the user's"), resume=True)
+
+
 def test_outcomes_come_back_as_they_were():
     shape, options = FITS["variational"]
     posterior = fitted(table(**shape), **options)
@@ -594,3 +740,24 @@ def test_resume_says_what_it_lacks(run, csv, tmp_path):
     answer = run("fit", "--resume", tmp_path, "--seed", 3)
     assert answer.code == 2
     assert "leave --seed out" in answer.err
+
+
+def test_a_checkpoint_of_somebody_else_names_no_other_folder_and_no_odd_options(run, csv, tmp_path):
+    folder, other = tmp_path / "run", tmp_path / "other"
+    assert run("fit", csv, "-o", folder, *COMMAND, "--time-limit", 1e-9).code == 130
+    request = folder / "checkpoint" / "request.json"
+    sound = json.loads(request.read_text())
+    for name, value in (("folder", 5), ("table", ["a"]), ("knowledge", None), ("seed", "1"), ("samples", True)):
+        request.write_text(json.dumps(sound | {"notes": sound["notes"] | {name: value}}))
+        answer = run("fit", "--resume", folder)
+        assert answer.code == 2
+        assert "was not written by vcuda fit" in answer.err
+    request.write_text(json.dumps(sound))
+    (folder / "checkpoint").rename(other)
+    os.symlink(other, folder / "checkpoint")
+    before = sorted(path.name for path in other.iterdir())
+    for arguments in (("--resume", folder), (csv, "-o", folder, *COMMAND)):
+        answer = run("fit", *arguments)
+        assert answer.code == 2
+        assert "is a link, and files would be written and deleted where it leads" in answer.err
+    assert sorted(path.name for path in other.iterdir()) == before

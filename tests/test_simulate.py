@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vcuda.data import simulate as module
-from vcuda.data.simulate import paper_dataset, simulate
+from vcuda.data import random_models
+from vcuda.data.paper_tables import paper_dataset
+from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 
@@ -157,12 +158,12 @@ def test_simulated_gp_test_rows_follow_the_training_functions(noise):
 @pytest.mark.parametrize("exact_rows", [10, 2])
 def test_gp_draws_have_the_stated_covariance(exact_rows, monkeypatch):
     # With more rows than EXACT_GP_ROWS the draw is by Fourier features, blocks of that many rows at a time.
-    monkeypatch.setattr(module, "EXACT_GP_ROWS", exact_rows)
+    monkeypatch.setattr(random_models, "EXACT_GP_ROWS", exact_rows)
     inputs = np.array([[0.0, 0.5, 2.0], [0.0, 1.0, -1.0]])
     expected = np.exp(-0.5 * ((inputs[:, :, None] - inputs[:, None, :]) ** 2).sum(axis=0))
     rng = np.random.default_rng(5)
     size = 4000
-    draws = np.array([module._draw_gp(rng, inputs) for _ in range(size)])
+    draws = np.array([random_models.draw_gp(rng, inputs) for _ in range(size)])
     # A product of two standard normals with correlation r has variance 1 + r², at most 2.
     tolerance = 4 * np.sqrt((1 + expected**2) / size)
     assert np.all(np.abs(draws.T @ draws / size - expected) < tolerance)

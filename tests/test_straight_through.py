@@ -16,8 +16,9 @@ from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.data.dataset import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
+from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
-from vcuda.infer.straight_through.training import Problem, Program, StraightThrough, run_straight_through
+from vcuda.infer.straight_through.program import Problem, Program
 from vcuda.infer.straight_through.watch import Watch
 from vcuda.models import MLP, Linear
 from vcuda.models.base import log_density

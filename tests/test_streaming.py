@@ -14,9 +14,11 @@ import pytest
 
 import vcuda
 from benchmarks import rows
-from vcuda.data import streaming
-from vcuda.data.statistics import Moments, gather, gather_features, merge, merged
-from vcuda.data.streaming import Reading, open_stream
+from vcuda.data.large import file_readers, streams
+from vcuda.data.large.blocks import Reading
+from vcuda.data.large.passes import gather, gather_features
+from vcuda.data.large.streams import open_stream
+from vcuda.data.moments import Moments, merge, merged
 from vcuda.errors import ConfigError, DataError
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 
@@ -31,9 +33,9 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def small_blocks(monkeypatch) -> None:
     """Blocks of 7 rows, and pieces of text of few lines, so that small tables are cut as large ones are."""
-    monkeypatch.setattr(streaming, "MOST_BLOCK_ROWS", 7)
-    monkeypatch.setattr(streaming, "FEWEST_BLOCK_ROWS", 7)
-    monkeypatch.setattr(streaming, "TEXT_PIECE", 500)
+    monkeypatch.setattr(streams, "MOST_BLOCK_ROWS", 7)
+    monkeypatch.setattr(streams, "FEWEST_BLOCK_ROWS", 7)
+    monkeypatch.setattr(file_readers, "TEXT_PIECE", 500)
 
 
 def frame_of(rng: np.random.Generator, rows: int = 60) -> pd.DataFrame:
@@ -333,7 +335,7 @@ def test_the_fingerprint_is_that_of_the_cells_and_not_of_the_files(tmp_path, rng
     prints = {whole.fingerprint, gather(write_as(frame, tmp_path / "t.csv.gz")).fingerprint}
     write_as(frame[:13], tmp_path / "parts" / "0.feather")
     write_as(frame[13:], tmp_path / "parts" / "1.feather")
-    monkeypatch.setattr(streaming, "MOST_BLOCK_ROWS", 4)
+    monkeypatch.setattr(streams, "MOST_BLOCK_ROWS", 4)
     parts = gather(tmp_path / "parts")
     assert prints == {parts.fingerprint}
     np.testing.assert_array_equal(parts.sample.values, whole.sample.values)
@@ -357,7 +359,7 @@ def test_rows_of_whole_numbers_that_change_places_change_the_fingerprint(tmp_pat
 
 
 def test_the_sample_is_of_rows_of_the_table_and_uniform(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(streaming, "MOST_BLOCK_ROWS", 70)
+    monkeypatch.setattr(streams, "MOST_BLOCK_ROWS", 70)
     frame = frame_of(rng, 200)
     path = write_as(frame, tmp_path / "t.feather")
     counts = np.zeros(200)
@@ -378,7 +380,7 @@ def test_the_sample_is_of_rows_of_the_table_and_uniform(tmp_path, rng, monkeypat
 
 
 def test_the_sample_of_a_wide_table_is_smaller(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("vcuda.data.statistics.SAMPLE_CELLS", 33)
+    monkeypatch.setattr("vcuda.data.large.passes.SAMPLE_CELLS", 33)
     assert gather(write_as(frame_of(rng), tmp_path / "t.parquet")).sample.values.shape == (11, 3)
 
 
@@ -464,7 +466,7 @@ def test_targets_that_cannot_be_are_refused(tmp_path, rng, small_blocks, monkeyp
     frame = frame.assign(target=["none"] * 10 + ["a"] * 110, a=[1.0] * 10 + list(range(110)))
     with pytest.raises(DataError, match="column 'a' does not vary in the rows in which it was not set"):
         gather(write_as(frame, path), interventions="target")
-    monkeypatch.setattr("vcuda.data.statistics.REGIME_BYTES", 100)
+    monkeypatch.setattr("vcuda.data.large.accumulators.REGIME_BYTES", 100)
     with pytest.raises(DataError, match="2 or more sets of targets"):
         gather(path, interventions="target")
 
@@ -523,7 +525,7 @@ def test_another_table_than_the_first_time_is_refused(tmp_path, rng):
 
 def test_blocks_shrink_with_the_width_and_not_below_what_pays():
     def rows_for(columns: int) -> int:
-        return streaming.Stream("t", tuple(f"X{k}" for k in range(columns)), ()).block_rows()
+        return streams.Stream("t", tuple(f"X{k}" for k in range(columns)), ()).block_rows()
 
     assert rows_for(2) == 65_536
     assert rows_for(64) == 16_384
@@ -556,3 +558,12 @@ def test_the_benchmark_writes_all_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "WRITTEN_ROWS", 100)
     rows.write_table(tmp_path / "t.parquet", rows=250, nodes=2, seed=0)
     assert gather(tmp_path / "t.parquet").rows == 250
+
+
+def test_what_python_alone_takes_for_a_number_is_a_name_and_no_number(tmp_path, rng):
+    frame = frame_of(rng).set_axis(["1_1", "1_2", "1_3"], axis="columns")
+    path = write_as(frame, tmp_path / "t.csv")
+    assert open_stream(path).names == vcuda.as_dataset(path).names == ("1_1", "1_2", "1_3")
+    frame["1_3"] = ["7", *["1_000"] * 59]
+    with pytest.raises(DataError, match=r"data row 2 .*'1_3' holds '1_000', which is not a number"):
+        gather(write_as(frame, tmp_path / "t.csv"))

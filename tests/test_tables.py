@@ -9,9 +9,11 @@ from scipy.special import logsumexp
 from vcuda.data.simulate import simulate
 from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.orders.candidates import Candidates, all_others, choose_parents, closure, settle, widen
+from vcuda.infer.orders.candidates import Candidates, all_others, closure, settle, widen
+from vcuda.infer.orders.filling import build_tables
+from vcuda.infer.orders.greedy_parents import choose_parents
+from vcuda.infer.orders.networks import network_of
 from vcuda.infer.orders.sweeps import masks_of, spread
-from vcuda.infer.orders.tables import build_tables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.discrete import BDeu
 from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
@@ -102,7 +104,7 @@ def test_draws_have_the_probabilities_of_the_order(six):
 def test_compiled_masks_are_those_of_the_tables(six):
     prior = edge_prior(6, 0.2)
     tables = build_tables(BGe().prepare(six.train.values), prior, [np.delete(np.arange(6), j)[:3] for j in range(6)])
-    network, classes = tables.network()
+    network, classes = network_of(tables)
     rng = np.random.default_rng(0)
     priorities = spread(rng, np.array([rng.permutation(6) for _ in range(8)]))
     assert np.array_equal(np.asarray(masks_of(network, priorities))[:-1].T, tables.masks(priorities[:-1].T))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from vcuda.data.simulate import paper_dataset, simulate
+from vcuda.data.paper_tables import paper_dataset
+from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import exact_posterior
-from vcuda.infer.variational.training import Variational, run_variational
+from vcuda.infer.variational import Variational, run_variational
 from vcuda.metrics import average_precision
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.scores import BGe, EqualNoise

@@ -1,4 +1,4 @@
-"""Hostile tables, knowledge files and run folders: whatever comes in is accepted, or refused in one sentence.
+"""Hostile tables, knowledge, runs and checkpoints: whatever comes in is accepted, or refused in one sentence.
 
 Three ways to find what is not: cases grown from a grammar and bent, properties that Hypothesis searches (those of
 tests/test_hostile.py, with more examples), and bytes that libFuzzer changes as coverage guides it (needs atheris). A
@@ -19,13 +19,14 @@ from typing import Any
 
 from benchmarks.fuzzing.asking import Child
 from benchmarks.fuzzing.cases import grown
+from benchmarks.fuzzing.files import copied
 from benchmarks.fuzzing.guided import guided
 from benchmarks.fuzzing.properties import properties
 from benchmarks.records import Line, Records, markdown
 
 PIECE = 250
 # How many cases of each kind there are; by coverage and by property, so many inputs of all kinds together.
-CASES = {"tables": 5000, "knowledge": 2500, "runs": 2500}
+CASES = {"tables": 5000, "knowledge": 2500, "runs": 2500, "checkpoints": 1000}
 GUIDED_PIECE, GUIDED = 2_000, 20_000
 PROPERTY_PIECE, PROPERTY = 250, 1_000
 ENDS = ("accepted", "refused", "broken")
@@ -90,7 +91,11 @@ def in_processes(what: dict[str, Any], broken: Path) -> dict[str, Any]:
         try:
             for number in range(what["first"], what["first"] + what["cases"]):
                 case = {"kind": what["kind"], "seed": what["seed"], "number": number}
-                answer = child.ask(case)
+                files = Path(place) / "grown"
+                shutil.rmtree(files, ignore_errors=True)
+                made = grown(**case)
+                made.write(files)
+                answer = child.ask(case | {"files": str(files), "entry": made.entry})
                 ends[answer["end"]] += 1
                 slowest = max(slowest, answer.get("seconds", what["patience"]))
                 largest = max(largest, answer.get("megabytes", 0.0))
@@ -133,7 +138,8 @@ def _replay(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="fuzzing-") as place:
         child = Child(Path(place), patience=options.patience, memory=options.memory, runs=what["kind"] == "runs")
         try:
-            answer = child.ask(what | {"replay": str((options.replay / "files").resolve())})
+            copied(options.replay / "files", Path(place) / "grown")
+            answer = child.ask(what | {"files": str(Path(place) / "grown")})
         finally:
             child.end()
     print(answer)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from benchmarks.fuzzing.checkpoints import checkpoint
 from benchmarks.fuzzing.files import Files
 from benchmarks.fuzzing.knowledge import knowledge
 from benchmarks.fuzzing.runs import run
 from benchmarks.fuzzing.tables import table
 
-GROWN: dict[str, Callable[[Files], None]] = {"tables": table, "knowledge": knowledge, "runs": run}
+GROWN: dict[str, Callable[[Files], None]] = {
+    "tables": table,
+    "knowledge": knowledge,
+    "runs": run,
+    "checkpoints": checkpoint,
+}
 
 
 def grown(kind: str, seed: int, number: int) -> Files:

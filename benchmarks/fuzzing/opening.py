@@ -21,7 +21,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzzing.cases import grown
+from benchmarks.fuzzing import checkpoints
+from benchmarks.fuzzing.files import copied
 from benchmarks.fuzzing.knowledge import KNOWN
 from benchmarks.fuzzing.runs import RUNS
 from benchmarks.processes import ROOT
@@ -40,6 +41,8 @@ WRITES = {
     "os.chmod",
     "os.utime",
 }
+# Of these, what is done to a link itself and not to what it leads to.
+OF_THE_NAME = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.link"}
 RUNS_CODE = {
     "pickle.find_class",
     "subprocess.Popen",
@@ -75,6 +78,9 @@ class Watch:
         for given in paths:
             if isinstance(given, str | bytes):
                 path = os.path.realpath(os.fsdecode(given))  # where a link leads
+                if what in OF_THE_NAME:
+                    folder, name = os.path.split(os.path.abspath(os.fsdecode(given)))
+                    path = os.path.join(os.path.realpath(folder), name)
                 if not path.startswith((str(self.home), *allowed)):
                     self.seen.append(f"{what} {path}"[:200])
 
@@ -126,7 +132,7 @@ def open_table(path: Path, outputs: Path) -> None:
 
 
 def read_in_blocks(path: Path) -> None:
-    from vcuda.data.streaming import open_stream
+    from vcuda.data.large.streams import open_stream
 
     for _ in open_stream(path).blocks():
         pass
@@ -185,7 +191,29 @@ def ask_everything(posterior: Posterior) -> None:
             check_sentence(str(error))
 
 
-TARGETS = {"tables": open_table, "knowledge": open_knowledge, "runs": open_run}
+def open_checkpoint(path: Path, outputs: Path) -> None:
+    """Resumed in copies, by the journal alone and by the command, since what is damaged is deleted."""
+    from vcuda.infer.journal_files import Checkpoint, JournalFiles
+
+    code, said = command("fit", "--resume", str(outputs / "run"), "--quiet")
+    if code not in (0, 2) or "Traceback" in said:
+        raise AssertionError(f"vcuda fit --resume ended with {code}: {said[-500:]}")
+    check_sentence(said or "it was resumed")
+    if (outputs / "again" / checkpoints.FOLDER).is_symlink():
+        return  # whoever names a link in Python means where it leads
+    request = {"arguments": checkpoints.ARGUMENTS, "versions": checkpoints.VERSIONS}
+    kept = Checkpoint(outputs / "again" / checkpoints.FOLDER, resume=True)
+    for _ in range(2):
+        journal = JournalFiles(kept, request)
+        for name in checkpoints.NAMES:
+            journal.recall(name, checkpoints.GIVEN)
+        memory = journal.sets(checkpoints.GIVEN)
+        assert memory is not None
+        memory.recall((0, 1))
+        journal.write()
+
+
+TARGETS = {"tables": open_table, "knowledge": open_knowledge, "runs": open_run, "checkpoints": open_checkpoint}
 
 
 def command(*words: str) -> tuple[int, str]:
@@ -211,6 +239,8 @@ def opened(kind: str, entry: Path, around: Path, watch: Watch) -> dict[str, Any]
     outputs = around / "outputs"
     outputs.mkdir(exist_ok=True)
     before = snapshot(around)
+    for name in ("run", "again") if kind == "checkpoints" else ():
+        copied(entry, outputs / name)
     result: dict[str, Any]
     with watch.over(around) as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore", vcuda.errors.ConvergenceWarning)
@@ -255,11 +285,9 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
     # What links of a case lead to.
     shutil.copy(RUNS / "exact-linear" / "posterior.npz", around / "around.npz")
     shutil.copy(RUNS / "exact-linear" / "config.json", around / "around.json")
-    if "replay" in what:
-        shutil.copytree(what["replay"], around / "case", symlinks=True)
-        entry = around / "case" / what["entry"]
-    else:
-        entry = grown(what["kind"], what["seed"], what["number"]).write(around / "case")
+    # Made by whoever asks: what making it takes is no memory of opening it.
+    os.rename(what["files"], around / "case")
+    entry = around / "case" / what["entry"]
     began = time.process_time()
     result = opened(what["kind"], entry, around, _watch)
     return result | {"seconds": time.process_time() - began, "megabytes": (resident_peak() - _baseline) / 1e6}

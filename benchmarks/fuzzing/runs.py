@@ -7,8 +7,10 @@ import json
 import os
 import random
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def _places(tree: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [way, *inner] if way else inner
 
 
-def _bent_json(rng: random.Random, tree: Any) -> Any:
+def bent_json(rng: random.Random, tree: Any) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         places = _places(tree)
         if not places:
@@ -48,19 +50,19 @@ def _bent_json(rng: random.Random, tree: Any) -> Any:
             holder = holder[key]
         what = rng.random()
         if what < 0.6:
-            holder[last] = rng.choice(SCALARS)
+            holder[last] = deepcopy(rng.choice(SCALARS))  # or the next case would find it bent
         elif what < 0.75:
             del holder[last]
         elif what < 0.85 and isinstance(holder, dict):
-            holder[rng.choice(("name", "kind", "x\ny", "__class__", "format"))] = holder[last]
+            holder[rng.choice(("name", "kind", "x\ny", "__class__", "format"))] = deepcopy(holder[last])
         elif isinstance(holder, list):
-            holder.append(rng.choice(holder))
+            holder.append(deepcopy(rng.choice(holder)))
         elif isinstance(holder[last], int | float):
             holder[last] = rng.choice((-1, 2, 1000, 1e9, 0.1)) * holder[last]
     return tree
 
 
-def _bent_array(rng: random.Random, array: np.ndarray) -> Any:
+def bent_array(rng: random.Random, array: np.ndarray) -> Any:
     if array.dtype.kind not in "biuf":  # bent before
         return array
     way = rng.randrange(18)
@@ -68,7 +70,8 @@ def _bent_array(rng: random.Random, array: np.ndarray) -> Any:
         changed = array.astype(np.float64) if way < 3 and array.dtype.kind != "f" else array.copy()
         at = rng.randrange(array.size)
         if changed.dtype.kind == "f":
-            changed.flat[at] = rng.choice((np.nan, np.inf, -np.inf, -1.0, 2.0, 1e308, -1e30, 5e-324, 0.0))
+            with np.errstate(over="ignore"):
+                changed.flat[at] = rng.choice((np.nan, np.inf, -np.inf, -1.0, 2.0, 1e308, -1e30, 5e-324, 0.0))
         elif changed.dtype.kind == "b":
             changed.flat[at] = not changed.flat[at]
         else:
@@ -97,7 +100,7 @@ def _bent_array(rng: random.Random, array: np.ndarray) -> Any:
     return np.full(array.shape, rng.choice((0, 1, -1, 1e300)))
 
 
-def _forged_header(rng: random.Random) -> bytes:
+def forged_header(rng: random.Random) -> bytes:
     """An .npy file that declares more than it holds."""
     shape = rng.choice(
         ("(1000000000000,)", "(4294967296, 4294967296)", "(-1,)", "(2.5,)", "()", "(" + "1," * 100 + ")", "'x'")
@@ -113,10 +116,11 @@ def _forged_header(rng: random.Random) -> bytes:
     )
 
 
-def _zipped(rng: random.Random, arrays: dict[str, Any]) -> bytes:
+def zipped(rng: random.Random, arrays: dict[str, Any]) -> bytes:
     sink = io.BytesIO()
     method = rng.choice((zipfile.ZIP_DEFLATED,) * 6 + (zipfile.ZIP_STORED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2))
-    with zipfile.ZipFile(sink, "w", method) as archive:
+    with zipfile.ZipFile(sink, "w", method) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that are there twice
         for name, array in arrays.items():
             inner = io.BytesIO()
             if isinstance(array, bytes):
@@ -138,24 +142,24 @@ def run(case: Files) -> None:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         way = rng.random()
         if way < 0.35:
-            config = _bent_json(rng, config)
+            config = bent_json(rng, config)
             case.files["config.json"] = json.dumps(config, ensure_ascii=True).encode()
         elif way < 0.75:
             for name in rng.sample(sorted(arrays), k=min(len(arrays), rng.choice((1, 1, 1, 2)))):
                 what = rng.random()
                 if what < 0.8 and isinstance(arrays[name], np.ndarray):
-                    arrays[name] = _bent_array(rng, arrays[name])
+                    arrays[name] = bent_array(rng, arrays[name])
                 elif what < 0.9:
                     del arrays[name]
                 else:
                     arrays[rng.choice(("../../evil", "/tmp/evil", "law.extra", "x" * 60_000, name))] = arrays.pop(name)
             if rng.random() < 0.1:
-                arrays[rng.choice(("law.weights.npy", "law.gram.npy", "../evil.npy", "readme.txt"))] = _forged_header(
+                arrays[rng.choice(("law.weights.npy", "law.gram.npy", "../evil.npy", "readme.txt"))] = forged_header(
                     rng
                 )
             if rng.random() < 0.02:
                 arrays["law.bomb"] = np.zeros(rng.choice((30, 300)) * 1_000_000, dtype=np.uint8)
-            case.files["posterior.npz"] = _zipped(rng, arrays)
+            case.files["posterior.npz"] = zipped(rng, arrays)
         elif way < 0.85:
             name = rng.choice(("config.json", "posterior.npz"))
             case.files[name] = bent(rng, case.files[name])

@@ -29,7 +29,7 @@ def serve(memory: float, arguments: list[str]) -> None:
         import vcuda
         import vcuda.data.dataset
         import vcuda.data.knowledge
-        import vcuda.data.streaming
+        import vcuda.data.large.streams
         import vcuda.posterior.samples
         import vcuda.posterior.storage
     from benchmarks.fuzzing.opening import check_sentence, watched

@@ -19,7 +19,8 @@ from benchmarks.peers import elsewhere
 from vcuda import metrics
 from vcuda.baselines import BASELINES
 from vcuda.data.dataset import Dataset
-from vcuda.data.simulate import GraphFamily, Mechanism, paper_dataset
+from vcuda.data.paper_tables import paper_dataset
+from vcuda.data.simulate import GraphFamily, Mechanism
 from vcuda.errors import RunError
 
 # So few steps that the rest of a run is compiling.

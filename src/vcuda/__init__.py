@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from vcuda.data.knowledge import Knowledge as Knowledge
     from vcuda.data.library import read_graph as read_graph
     from vcuda.data.library import write_graph as write_graph
+    from vcuda.data.paper_tables import paper_dataset as paper_dataset
     from vcuda.data.simulate import Simulation as Simulation
-    from vcuda.data.simulate import paper_dataset as paper_dataset
     from vcuda.data.simulate import simulate as simulate
     from vcuda.errors import ClusterError as ClusterError
     from vcuda.errors import ConfigError as ConfigError
@@ -51,7 +51,8 @@ _HOMES = {
     "vcuda.data.dataset": ("as_dataset", "Dataset"),
     "vcuda.data.knowledge": ("Knowledge",),
     "vcuda.data.library": ("read_graph", "write_graph"),
-    "vcuda.data.simulate": ("simulate", "paper_dataset", "Simulation"),
+    "vcuda.data.simulate": ("simulate", "Simulation"),
+    "vcuda.data.paper_tables": ("paper_dataset",),
     "vcuda.dags.base": ("DagPrior",),
     "vcuda.dags.priority": ("PriorityDags",),
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),

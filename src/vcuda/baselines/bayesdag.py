@@ -16,6 +16,7 @@ from vcuda.baselines.dds_program import Batches, shuffled_batches
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import single_precision, use_compilation_cache
+from vcuda.infer.devices import devices_of, mesh_for, taking_turns
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.posterior.point import Networks
 from vcuda.posterior.posterior import Status
@@ -140,7 +141,8 @@ def _program(spec: BayesDag) -> Program:
     host: dict[str, Any] = {"samples": 1, "thin": 1, "epochs": 1, "batch_size": 1, "sparsity": (0.0,)}
     flags: dict[str, Any] = {"standardise": False, "average_chains": False, "entropy_of_all_chains": False}
     raw = spec.entropy_of_raw_logits and spec.sparse_start  # without a constant there is nothing to leave out
-    return _kept(replace(spec, entropy_of_raw_logits=raw, scores="graphs", **host, **flags))
+    shown = replace(spec, entropy_of_raw_logits=raw, scores="graphs", **host, **flags)
+    return _kept(shown, mesh_for(spec.chains))
 
 
 class _Run:
@@ -204,7 +206,7 @@ class _Run:
             padded = Batches(*(np.pad(array[begun : begun + length], filler) for array in batches))
             while first < length and not self.broken:
                 last = min(first + self.course.pace.steps, length)
-                with self.course.pace.timing(last - first):
+                with taking_turns(), self.course.pace.timing(last - first):
                     moved = self.program.advance(self.state, self.key, self.problem, padded, first, last, helping)
                     jax.block_until_ready(moved)
                 sampled = (moved.orders.value, moved.functions.value, moved.helped)
@@ -258,6 +260,7 @@ def run_bayesdag(
         "held_out_fits": looks,
         "mean_edges": float(graphs.sum() / len(graphs)),
         "distinct_graphs": len(np.unique(graphs.reshape(len(graphs), -1), axis=0)),
+        "devices": devices_of(run.program.mesh),
         **course.seconds(),
     }
     return BaselineResult(
@@ -278,7 +281,8 @@ def _tried(run: _Run, rng: np.random.Generator) -> list[float]:
     for k, cost in enumerate(costs):
         share = (0.95 * k / (len(costs) + 1), 0.95 * (k + 1) / (len(costs) + 1))
         run.train(shuffle[held_out:], cost, f"trying {cost:g} nats an edge", share)
-        look = float(run.program.held_out(run.state, jax.random.key(run.seed), run.values[shuffle[:held_out]]))
+        with taking_turns():
+            look = float(run.program.held_out(run.state, jax.random.key(run.seed), run.values[shuffle[:held_out]]))
         looks.append(look if np.isfinite(look) and not run.broken else -1e30)
     return looks
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 
 from vcuda.baselines.bayesdag_model import (
     Dense,
@@ -23,6 +24,7 @@ from vcuda.baselines.bayesdag_model import (
 from vcuda.baselines.dds_program import Batches
 from vcuda.dags.base import edge_entropy, no_self_loops
 from vcuda.dags.relaxation import masked_bernoulli
+from vcuda.infer.devices import WHOLE, divide, divided
 
 if TYPE_CHECKING:
     from vcuda.baselines.bayesdag import BayesDag
@@ -106,10 +108,17 @@ class Batch(NamedTuple):
 
 
 class Program:
-    """The compiled pieces for one spec, vectorised over chains."""
+    """The compiled pieces for one spec, vectorised over chains, which the devices of a ``mesh`` share.
 
-    def __init__(self, spec: BayesDag) -> None:
-        self.spec = spec
+    All chains teach one helper, so that devices wait for each other at every step.
+    """
+
+    def __init__(self, spec: BayesDag, mesh: Mesh | None = None) -> None:
+        self.spec, self.mesh = spec, mesh
+        helped = Helped(WHOLE, divided())  # type: ignore[arg-type]
+        of_chains = (divided(), divided(), divided(), helped, divided(), WHOLE)
+        self.drawn_fits = divide(self._drawn_fits, mesh, of_chains, divided())
+        self._messages = divide(self._own_messages, mesh, (divided(), WHOLE), divided())
         self.optimiser = optax.adam(spec.helper_learning_rate)
         self.offset = -1.0 if spec.sparse_start else 0.0
         self._start = jax.jit(self._begin)
@@ -175,6 +184,20 @@ class Program:
         # which takes less than half of the time.
         return jax.lax.map(jax.checkpoint(fit, prevent_cse=False), chains)
 
+    def _drawn_fits(
+        self,
+        orders: jax.Array,
+        functions: Functions,
+        messages: jax.Array | None,
+        helped: Helped,
+        noise: jax.Array,
+        batch: Batch,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """How well a graph of each chain fits, ``(c,)``, how many edges it has, and the logits of all edges."""
+        drawn = jax.vmap(self.chain_graph, in_axes=(0, 0, None))
+        graphs, edges, logits = drawn(noise, orders, helped.helper)
+        return self.fits(graphs, functions, messages, helped.log_scale, batch), edges, logits
+
     def losses(
         self,
         orders: jax.Array,
@@ -187,9 +210,7 @@ class Program:
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Those of orders, functions and helper, a row's share of each."""
         total = problem.rows
-        drawn = jax.vmap(self.chain_graph, in_axes=(0, 0, None))
-        graphs, edges, logits = drawn(noise, orders, helped.helper)
-        fits = self.fits(graphs, functions, messages, helped.log_scale, batch)
+        fits, edges, logits = self.drawn_fits(orders, functions, messages, helped, noise, batch)
         shared = fits.sum() - problem.sparsity / total * edges.sum()
         order_prior = -0.5 * jnp.sum((orders / ORDER_SCALE) ** 2)
         function_prior = -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(functions))
@@ -271,11 +292,11 @@ class Program:
 
         return jax.lax.fori_loop(first, last, body, state)
 
-    def _messages(self, functions: Functions, rows: Array) -> jax.Array:
+    def _own_messages(self, functions: Functions, rows: Array) -> jax.Array:
         """Of every chain; they are the same for all graphs."""
         if self.spec.nonlinear:
             return jax.lax.map(lambda of_chain: messages_of(of_chain, rows), functions)
-        return jnp.broadcast_to(rows, (self.spec.chains, *rows.shape))
+        return jnp.broadcast_to(rows, (len(functions.weights), *rows.shape))
 
     def _held_out(self, state: State, key: jax.Array, rows: Array) -> jax.Array:
         """The mean log density of rows, over chains and 16 draws of their edges."""
@@ -285,7 +306,6 @@ class Program:
         batch, messages = Batch(rows, jnp.ones(rows.shape[0])), self._messages(functions, rows)
 
         def fit(noise: jax.Array) -> jax.Array:
-            graphs, _, _ = jax.vmap(self.chain_graph, in_axes=(0, 0, None))(noise, orders, state.helped.helper)
-            return self.fits(graphs, functions, messages, state.helped.log_scale, batch).mean()
+            return self.drawn_fits(orders, functions, messages, state.helped, noise, batch)[0].mean()
 
         return jax.lax.map(fit, noise).mean()

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning as LassoWarning
-from sklearn.linear_model import LassoLarsIC
 
 from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
 from vcuda.dags.bulk import BulkSampler
@@ -181,6 +179,9 @@ _quiet = threading.Lock()
 
 def _adaptive_lasso(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights ``(k,)`` of a lasso on inputs multiplied by their least-squares weights, which spares the strong ones."""
+    from sklearn.exceptions import ConvergenceWarning as LassoWarning
+    from sklearn.linear_model import LassoLarsIC
+
     rows, columns = inputs.shape
     first = np.abs(np.linalg.lstsq(inputs, target, rcond=None)[0])
     # The BIC needs the noise variance, which least squares cannot tell when there are not more rows than columns.

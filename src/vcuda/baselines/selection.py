@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import f as f_distribution
 
 
 def preliminary_neighbours(
@@ -37,6 +36,8 @@ def significant_parents(
     The pruning of CAM (Bühlmann, Peters and Ernest 2014): every parent enters by a cubic spline of ``functions`` basis
     functions, and stays when the F test against the regression without it has a p-value below ``level``.
     """
+    from scipy.stats import f as f_distribution  # a second to import, for few fits
+
     rows, kept = len(values), np.zeros_like(graph)
     for node in np.flatnonzero(graph.any(axis=0)):
         parents = np.flatnonzero(graph[:, node])

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import shlex
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
+from vcuda.cli.fit_options import (
+    DaskAddress,
+    EdgePrior,
+    Engine,
+    Forbidden,
+    Imputations,
+    KnowledgeFile,
+    Logged,
+    Model,
+    Noise,
+    NoReport,
+    Output,
+    Preset,
+    Quiet,
+    Raw,
+    Required,
+    Resume,
+    Roots,
+    Samples,
+    Sinks,
+    Standardise,
+    Streamed,
+    Tiers,
+    TimeLimit,
+    WithinTiers,
+    told_knowledge,
+)
 from vcuda.cli.options import INTERRUPTED, Interventions, Json, OptionalTable, Seed
 from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
 from vcuda.cli.terminal import (
@@ -30,7 +56,6 @@ from vcuda.cli.terminal import (
 from vcuda.errors import ConfigError, ConvergenceWarning, RunError
 
 if TYPE_CHECKING:
-    from vcuda.data.knowledge import Knowledge
     from vcuda.posterior import Posterior
 
 STRONGEST_EDGES = 15
@@ -51,177 +76,36 @@ PASSED_ON = (
     "seed",
 )
 
-Model = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
-Noise = Literal["unit", "equal", "unequal"]
-Engine = Literal[
-    "auto",
-    "exact",
-    "orders",
-    "variational",
-    "straight-through",
-    "empty",
-    "base-rate",
-    "variance-sort",
-    "r2-sort",
-    "random-sort",
-    "grandag",
-    "mcsl",
-    "dds",
-    "bayesdag",
-    "dibs",
-]
-Preset = Literal["default", "paper"]
-
 
 def fit(
     context: typer.Context,
     table: OptionalTable = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")
-    ] = Path("run"),
-    model: Annotated[
-        Model,
-        typer.Option(
-            help="How a variable depends on its causes; auto: what the data support best, discrete for categories."
-        ),
-    ] = "auto",
-    noise: Annotated[
-        Noise | None,
-        typer.Option(
-            help="Noise variances: all one, one shared, or one for each variable. By default what the data support "
-            "with model auto, unit with preset paper, else unequal.",
-            show_default=False,
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log",
-            metavar="COLUMN",
-            help="Take this column by its logarithm; repeat for more. By default the data decide with model auto.",
-            show_default=False,
-        ),
-    ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")] = False,
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            help="How the posterior is found; auto: the best for the size of the table. From empty on: other methods, "
-            "to compare with."
-        ),
-    ] = "auto",
-    preset: Annotated[
-        Preset, typer.Option(help="paper: the authors' program as it was run, of other methods too.")
-    ] = "default",
-    standardise: Annotated[
-        bool, typer.Option("--standardise", help="Bring every column to mean 0 and variance 1 first.")
-    ] = False,
-    edge_prior: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability of an edge before data are seen, if the order of the two variables allows it. "
-            "By default one expected cause for each variable.",
-            show_default=False,
-        ),
-    ] = None,
-    knowledge: Annotated[
-        Path | None,
-        typer.Option(
-            "--knowledge",
-            metavar="FILE",
-            help="A .toml or .csv file with what is known of the causes; every graph obeys.",
-            show_default=False,
-        ),
-    ] = None,
+    output: Output = Path("run"),
+    model: Model = "auto",
+    noise: Noise = None,
+    log: Logged = None,
+    raw: Raw = False,
+    engine: Engine = "auto",
+    preset: Preset = "default",
+    standardise: Standardise = False,
+    edge_prior: EdgePrior = None,
+    knowledge: KnowledgeFile = None,
     interventions: Interventions = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require", metavar='"A -> B"', help="A is a direct cause of B; repeat for more.", show_default=False
-        ),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
-        ),
-    ] = None,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tier",
-            metavar='"A,B"',
-            help="Columns that come before those of the next --tier: no edge points back.",
-            show_default=False,
-        ),
-    ] = None,
-    within_tiers: Annotated[
-        bool, typer.Option("--within-tiers/--no-within-tiers", help="Whether columns of one tier may cause each other.")
-    ] = True,
-    root: Annotated[
-        list[str] | None,
-        typer.Option("--root", metavar="COLUMN", help="A column without causes; repeat for more.", show_default=False),
-    ] = None,
-    sink: Annotated[
-        list[str] | None,
-        typer.Option("--sink", metavar="COLUMN", help="A column without effects; repeat for more.", show_default=False),
-    ] = None,
-    imputations: Annotated[
-        int,
-        typer.Option(
-            "--imputations",
-            metavar="N",
-            min=1,
-            help="Fill missing cells in so many times, and take the mean over the fillings.",
-        ),
-    ] = 10,
-    streamed: Annotated[
-        bool | None,
-        typer.Option(
-            "--streamed/--in-memory",
-            help="Read the table block by block, or all at once. By default folders and large files are streamed.",
-            show_default=False,
-        ),
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="End after so many seconds with what there is; the status says so.",
-            show_default=False,
-        ),
-    ] = None,
-    samples: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Also write so many posterior graphs to samples.npz; vcuda sample can do it later.",
-        ),
-    ] = 0,
+    require: Required = None,
+    forbid: Forbidden = None,
+    tier: Tiers = None,
+    within_tiers: WithinTiers = True,
+    root: Roots = None,
+    sink: Sinks = None,
+    imputations: Imputations = 10,
+    streamed: Streamed = None,
+    time_limit: TimeLimit = None,
+    samples: Samples = 0,
     seed: Seed = 0,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            "--resume",
-            metavar="RUN",
-            help="Go on with the fit in this folder that was killed or stopped; nothing else need be given.",
-            show_default=False,
-        ),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            "--dask",
-            metavar="ADDRESS",
-            help="Let a Dask cluster share the work: the address of its scheduler (tcp://host:8786), local for one "
-            "process a core of this machine, or a number of local processes. The result is the same.",
-            show_default=False,
-        ),
-    ] = None,
-    no_report: Annotated[
-        bool, typer.Option("--no-report", help="Write no report.html; vcuda report can do it later.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")] = False,
+    resume: Resume = None,
+    dask: DaskAddress = None,
+    no_report: NoReport = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn from a table which variable causes which, and how sure that is.
@@ -278,7 +162,7 @@ def fit(
             mapped=mapped,
         )
     if options["knowledge"] is None:
-        known = _knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
+        known = told_knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
         options["knowledge"] = known.to_dict()
 
     from vcuda.data.knowledge import Knowledge
@@ -340,33 +224,6 @@ def fit(
         raise typer.Exit(INTERRUPTED)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
-
-
-def _knowledge(
-    file: Path | None,
-    require: list[str] | None,
-    forbid: list[str] | None,
-    tier: list[str] | None,
-    within_tiers: bool,
-    root: list[str] | None,
-    sink: list[str] | None,
-) -> Knowledge:
-    """What the file and the options say together."""
-    from vcuda.data.knowledge import Knowledge, as_knowledge
-
-    # Read as lines of a CSV file, so that a name with a comma can stand in quotes.
-    tiers = [[name.strip() for name in line] for line in csv.reader(tier or (), skipinitialspace=True)]
-    told = Knowledge.from_dict(
-        {
-            "required": require or (),
-            "forbidden": forbid or (),
-            "tiers": tiers,
-            "within_tiers": within_tiers,
-            "roots": root or (),
-            "sinks": sink or (),
-        }
-    )
-    return as_knowledge(file).joined(told)
 
 
 def _report(posterior: Posterior, run: Path) -> None:

@@ -39,6 +39,27 @@ SETTLED = (
     "seed",
 )
 CHANGEABLE = ("time_limit", "samples", "no_report")
+# What is stored, by its types in JSON; values are checked by the fit as any that are given to it.
+NOTHING = type(None)
+STORED: dict[str, tuple[type, ...]] = {
+    "table": (str, NOTHING),
+    "folder": (str, NOTHING),
+    "interventions": (str, NOTHING),
+    "streamed": (bool, NOTHING),
+    "knowledge": (dict,),
+    "model": (str, NOTHING),
+    "noise": (str, NOTHING),
+    "logarithm": (list, NOTHING),
+    "prior": (float, int, NOTHING),
+    "engine": (str, NOTHING),
+    "preset": (str,),
+    "standardise": (bool, NOTHING),
+    "imputations": (int,),
+    "seed": (int,),
+    "time_limit": (float, int, NOTHING),
+    "samples": (int,),
+    "no_report": (bool,),
+}
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -60,17 +81,18 @@ def place_of(table: str) -> dict[str, Any]:
 def stored_options(context: typer.Context, run: Path, table: str | None) -> dict[str, Any]:
     """The options of the fit that was begun in a folder, with those that are given now and may differ."""
     from vcuda.infer.journal_files import Checkpoint
-    from vcuda.posterior.storage import CHECKPOINT
+    from vcuda.posterior.storage import checkpoint_in
 
     for name in SETTLED:
         if is_given(context, name):
             option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
             raise ConfigError(f"--resume goes on with what was asked for at first; leave {option} out")
-    request = Checkpoint(run / CHECKPOINT).stored_request()
+    request = Checkpoint(checkpoint_in(run)).stored_request()
     if request is None:
         raise RunError(_nothing_to_resume(run))
     options = dict(request["notes"])
-    if not {"table", "folder", *CHANGEABLE} <= options.keys():
+    # Whose folder it is we do not know.
+    if not all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items()):
         raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
     options |= {name: context.params[name] for name in CHANGEABLE if is_given(context, name)}
     if table is not None:
@@ -79,7 +101,7 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
         raise RunError(
             f"the table of this fit was no file that can be found again; give it: vcuda fit TABLE --resume {run}"
         )
-    elif os.getcwd() != options["folder"]:
+    elif options["folder"] is not None and os.getcwd() != options["folder"]:
         there = Path(options["folder"]) / Path(options["table"]).expanduser()
         options["table"] = str(there) if there.exists() else options["table"]
     return options

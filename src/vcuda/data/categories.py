@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vcuda.data.cells import Cells, FloatArray
 from vcuda.data.findings import FEW_ROWS_A_COLUMN
-from vcuda.data.sources import Cells, FloatArray, data_row, listed, shortened
+from vcuda.data.wording import data_row, listed, shortened
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
+from vcuda.data.cells import FloatArray, RawTable, is_number
 from vcuda.data.interventions import BoolArray
-from vcuda.data.sources import FloatArray, RawTable, data_row, listed, shortened
+from vcuda.data.wording import data_row, listed, nearest, shortened
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ Missing = Literal["refuse", "keep"]
 # Names and size, before a cell is read ----------------------------------------------------------------------
 
 
+def variable_columns(raw: RawTable, target_column: str | None) -> list[int]:
+    """The positions of all columns but the one that says what was set in each row, which must be there."""
+    every = [name.strip() for name in raw.names]
+    if target_column is not None and target_column not in every:
+        raise DataError(
+            f"{raw.source}: there is no column {shortened(target_column)} that could tell what was set in each "
+            f"row{nearest(target_column, every)}: give the name of such a column."
+        )
+    return [k for k, name in enumerate(every) if name != target_column]
+
+
 def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], list[str]]:
     """The names of the columns that are kept, by position, without spaces around them, and a note of what was done."""
     given = [raw.names[k] for k in kept]
@@ -65,7 +77,7 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
             f"{raw.source}: the table has {count}: a graph needs at least two, separated in a text file by "
             "commas, semicolons or tabs."
         )
-    if raw.has_header_line and all(_is_number(name) for name in names):
+    if raw.has_header_line and all(is_number(name) for name in names):
         example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
         raise DataError(
             f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: "
@@ -81,14 +93,6 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     trimmed = [name for name, before in zip(names, given, strict=True) if name != before]
     notes = [f"Spaces around the name {listed(trimmed)} were taken away."] if trimmed else []
     return names, notes
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def memory_needed(columns: int) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.categories import Categories, category_findings, coded, labelled_frame, number_findings
+from vcuda.data.cells import FloatArray, RawTable
 from vcuda.data.checks import (
     Missing,
     check_cells,
@@ -26,11 +27,13 @@ from vcuda.data.checks import (
     check_size,
     checked_names,
     too_large_refused,
+    variable_columns,
 )
 from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
+from vcuda.data.in_memory import from_array, from_arrow, from_pandas
 from vcuda.data.interventions import BoolArray, Design, as_mask, check_free_cells, set_cells
-from vcuda.data.sources import FloatArray, RawTable, from_array, from_arrow, from_pandas, nearest, shortened
+from vcuda.data.wording import shortened
 from vcuda.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -267,7 +270,7 @@ def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
         return from_path(Path(data), also_known=library.names())
     # Its module imports the reading of files, which most tables in memory do not need.
     if "dask.dataframe" in sys.modules:
-        from vcuda.data.partitions import in_memory, is_partitioned
+        from vcuda.data.large.partitions import in_memory, is_partitioned
 
         if is_partitioned(data):
             return in_memory(data)
@@ -302,13 +305,7 @@ def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missin
 def _read_and_checked(raw: RawTable, target_column: str | None, missing: Missing) -> Dataset:
     check_memory(raw, len(raw.names))
     check_size(raw, len(raw.names))
-    every = tuple(name.strip() for name in raw.names)
-    if target_column is not None and target_column not in every:
-        raise DataError(
-            f"{raw.source}: there is no column {shortened(target_column)} that could tell what was set in each "
-            f"row{nearest(target_column, every)}: give the name of such a column."
-        )
-    kept = [k for k, name in enumerate(every) if name != target_column]
+    kept = variable_columns(raw, target_column)
     names, notes = checked_names(raw, kept)
     read = raw.read(kept)
     check_rows(raw, read.values)
@@ -321,7 +318,7 @@ def _read_and_checked(raw: RawTable, target_column: str | None, missing: Missing
     table = replace(bare, notes=(*raw.notes, *notes, *remarks, *found))
     if target_column is None:
         return table
-    cells = raw.labels(every.index(target_column))
+    cells = raw.labels([name.strip() for name in raw.names].index(target_column))
     if len(cells) != table.n:
         raise DataError(
             f"{raw.source}: column {shortened(target_column)} has {len(cells):,} cells and the table {table.n:,} rows, "

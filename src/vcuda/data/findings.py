@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.sources import listed, shortened
+from vcuda.data.wording import listed, shortened
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcuda.data.cells import FloatArray
 from vcuda.data.checks import check_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import BoolArray
-from vcuda.data.sources import FloatArray
 from vcuda.errors import ConfigError
 
 # Rounds over all columns before a filling is taken. Each leaves of the first guess about the share that is missing;

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.sources import FloatArray, listed, nearest, shortened
+from vcuda.data.cells import FloatArray
+from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import DataError
 
 BoolArray = npt.NDArray[np.bool_]

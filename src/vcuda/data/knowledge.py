@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcuda.data.knowledge_files import read_parameters
-from vcuda.data.sources import listed, nearest, shortened
+from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import KnowledgeError
 from vcuda.specs import to_json
 

@@ -8,8 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from vcuda.data.files import existing_file, text_records
-from vcuda.data.sources import shortened
+from vcuda.data.files import existing_file
+from vcuda.data.formats import text_records
+from vcuda.data.wording import shortened
 from vcuda.errors import DataError, KnowledgeError
 
 # A million edges; what is larger is no file of knowledge.

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset, as_dataset
-from vcuda.data.files import check_text_size, existing_file, text_records
-from vcuda.data.sources import listed, nearest, shortened
+from vcuda.data.files import existing_file
+from vcuda.data.formats import check_text_size, text_records
 from vcuda.data.spreadsheets import as_cell, quoting
+from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]

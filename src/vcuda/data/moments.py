@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcuda.data.sources import FloatArray
+from vcuda.data.cells import FloatArray
 
 
 class Moments(NamedTuple):

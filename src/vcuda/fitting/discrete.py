@@ -7,7 +7,7 @@ from typing import Any
 
 from vcuda.data.categories import MOST_LABELS, as_categories
 from vcuda.data.dataset import Dataset
-from vcuda.data.sources import listed, shortened
+from vcuda.data.wording import listed, shortened
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders

@@ -146,7 +146,7 @@ def fit(
     kept_in = as_checkpoint(checkpoint, resume)
     given, told_of_rows = table, []
     if isinstance(table, LargeTable) and not _needs_no_rows(model, engine, preset):
-        table = table.sample
+        table = table.sample_to_fit()
         told_of_rows = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
     table, model, told_of_categories = settle_discrete(
         table, model, engine=engine, noise=noise, logarithm=logarithm, preset=preset, standardise=standardise
@@ -273,13 +273,18 @@ def _check_engine(model: Any, engine: Any, preset: Preset) -> None:
 
 
 def _check_baseline(
-    model: Any, engine: str | BaselineSpec, noise: Noise | None, prior: Any, knowledge: Knowledge, table: Dataset
+    model: Any,
+    engine: str | BaselineSpec,
+    noise: Noise | None,
+    prior: Any,
+    knowledge: Knowledge,
+    table: Dataset | LargeTable,
 ) -> None:
     """Other methods have noise and prior of their own, and a spec says all of their model."""
     name = engine if isinstance(engine, str) else engine.name
     for given, fault in (
         (bool(knowledge), "cannot obey knowledge: leave it out"),
-        (table.interventions is not None, "knows nothing of interventions: leave them out"),
+        (table.design is not None, "knows nothing of interventions: leave them out"),
     ):
         if given:
             raise ConfigError(f"engine {name} {fault}, or use engine exact, orders, variational or straight-through")

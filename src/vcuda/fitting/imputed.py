@@ -11,7 +11,7 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.imputation import imputations, lognormal_columns
-from vcuda.data.sources import shortened
+from vcuda.data.wording import shortened
 from vcuda.errors import ConfigError
 from vcuda.fitting.outcomes import described, once_fitted, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request

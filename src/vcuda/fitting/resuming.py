@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from os import PathLike
 from typing import Any
 
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, RunError, VcudaError
 from vcuda.infer.journal import FORGETFUL, Journal
 from vcuda.infer.journal_files import Checkpoint, JournalFiles
 from vcuda.posterior.locks import FolderLock
@@ -55,8 +55,13 @@ def keeping(checkpoint: Checkpoint | None, arguments: dict[str, Any], versions: 
         kept = Keeping(files, files.seconds_before, files.spent_before, files.resumed)
         try:
             yield kept
-        except BaseException:
+        except BaseException as error:
             files.close("not")
+            if files.resumed and isinstance(error, Exception) and not isinstance(error, VcudaError):
+                raise RunError(
+                    f"{checkpoint.folder}: the fit failed on what its checkpoint holds ({type(error).__name__}), which "
+                    "may be damaged or somebody else's: begin anew, without resuming"
+                ) from error
             raise
         early = kept.status is not None and kept.status.code == "interrupted"
         files.close("early" if early else "by itself")

@@ -14,7 +14,7 @@ from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
 from vcuda.data.large import LargeTable
-from vcuda.data.streaming import Told
+from vcuda.data.large.blocks import Told
 from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import choose_engine
 from vcuda.infer.choice.models import Choice, choose_model
@@ -87,7 +87,7 @@ class Request(NamedTuple):
     @property
     def rows_in_memory(self) -> Dataset:
         """The table, or the sample of one that is not in memory."""
-        return self.table if isinstance(self.table, Dataset) else self.table.sample
+        return self.table if isinstance(self.table, Dataset) else self.table.sample_to_fit()
 
     def seconds_left(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()
@@ -185,6 +185,7 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
         models=("linear", *SCORES) if _takes_processes(request, kind, engine) else NARROW_CHOICE,
         noise=noise,
         logarithm=request.logarithm,
+        positive=None if isinstance(request.table, Dataset) else request.table.positive,
         standardise=request.standardise,
         seed=request.seed,
         progress=request.progress,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +24,15 @@ import numpy as np
 from vcuda.errors import RunError
 from vcuda.infer.journal import Arrays, Journal, forgetful
 from vcuda.models.gaussian_process import SetMemory
+from vcuda.posterior.archives import (
+    UNREADABLE,
+    check_json_size,
+    is_ordinary,
+    parse_json,
+    read_arrays,
+    read_json,
+    save_arrays,
+)
 
 FORMAT = 1
 REQUEST = "request.json"
@@ -37,7 +46,9 @@ FAULTS = {
     "arguments": "belongs to another fit",
     "versions": "was made with other versions, whose numbers may differ",
 }
-DAMAGED = (OSError, ValueError, LookupError, TypeError, EOFError, MemoryError, zipfile.BadZipFile)
+PART_NAME = re.compile(r"[0-9]{6,15}\.npz")
+DAMAGED = UNREADABLE
+LONGEST_REASON = 200
 
 
 def warn(sentence: str) -> None:
@@ -72,19 +83,27 @@ class Checkpoint:
     @property
     def has_request(self) -> bool:
         """Whether a fit is kept here."""
-        return (Path(self.folder) / REQUEST).is_file()
+        return is_ordinary(Path(self.folder) / REQUEST)
 
     def stored_request(self) -> dict[str, Any] | None:
         """What the fit that is kept here was asked for, or None if there is none."""
         path = Path(self.folder) / REQUEST
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not is_ordinary(path):
             return None
-        except (OSError, ValueError) as error:
-            raise RunError(f"the checkpoint {path.parent} cannot be read ({error}); start the fit anew") from error
-        if not isinstance(found, dict) or not {"format", "arguments", "versions", "notes"} <= found.keys():
+        if path.is_symlink():
+            raise RunError(
+                f"the checkpoint {path.parent} is refused: {REQUEST} is a link; ask for the files themselves"
+            )
+        try:
+            found = read_json(path)
+        except DAMAGED as error:
+            reason = str(error)[:LONGEST_REASON] or type(error).__name__
+            raise RunError(f"the checkpoint {path.parent} cannot be read ({reason}); start the fit anew") from error
+        parts = ("arguments", "versions", "notes")
+        if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in parts):
             raise RunError(f"{path} does not say which fit it belongs to; start the fit anew")
+        if type(found.get("format")) is not int:
+            raise RunError(f"the checkpoint {path.parent} tells no format; start the fit anew")
         if found["format"] != FORMAT:
             raise RunError(
                 f"the checkpoint {path.parent} has format {found['format']}, and this vcuda reads format {FORMAT}; "
@@ -227,7 +246,7 @@ class JournalFiles:
         head = {"seconds": self.seconds, "spent": spent, "resumed": self.resumed, "entries": index}
         told = json.dumps(head).encode()
         arrays["index"] = np.frombuffer(told, dtype=np.uint8)
-        self._put(_part_name(self._last + 1), lambda file: np.savez(file, **arrays))
+        self._put(_part_name(self._last + 1), lambda file: save_arrays(file, arrays, compressed=False))
         self._last += 1
         self._home |= dict.fromkeys(entries, self._last)
         self._fresh.clear()
@@ -264,6 +283,13 @@ class JournalFiles:
             if not damaged:
                 try:
                     told, entries = read_part(path)
+                except MemoryError as error:
+                    # It may be whole: nothing is deleted.
+                    reason = str(error)[:LONGEST_REASON] or type(error).__name__
+                    raise RunError(
+                        f"the checkpoint {self.folder} does not fit into the memory that is free ({path.name}: "
+                        f"{reason}); resume it where there is more"
+                    ) from error
                 except DAMAGED:
                     damaged = True
             if damaged:
@@ -320,8 +346,12 @@ class _SetScores:
         self._before: dict[tuple[int, ...], np.ndarray] = {}
         self._now: dict[tuple[int, ...], np.ndarray] = {}
         for arrays in whole.entries_under(prefix):
-            for members, scores in zip(arrays["sets"].tolist(), arrays["scores"], strict=True):
-                self._before[tuple(member for member in members if member >= 0)] = scores
+            sets: Any = arrays.get("sets")
+            scores: Any = arrays.get("scores")
+            if not _fit_together(sets, scores):
+                continue
+            for members, own in zip(sets, scores, strict=True):
+                self._before[tuple(member for member in members.tolist() if member >= 0)] = own
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(None), ())
@@ -346,35 +376,48 @@ class _SetScores:
         self._now.clear()
 
 
+def _fit_together(sets: Any, scores: Any) -> bool:
+    """Whether these are what was written: a score of every column for each set."""
+    found = (sets, scores)
+    return (
+        all(isinstance(array, np.ndarray) and array.ndim == 2 for array in found)
+        and (sets.dtype.kind, scores.dtype.kind) == ("i", "f")
+        and len(sets) == len(scores)
+    )
+
+
 def _part_name(number: int) -> str:
     return f"{number:06d}.npz"
 
 
 def parts_in(folder: Path) -> dict[int, Path]:
     """The parts in a folder by their number, the first first."""
-    found = {int(path.stem): path for path in folder.glob("*.npz") if path.stem.isdecimal() and path.is_file()}
-    return dict(sorted(found.items()))
+    paths = (path for path in folder.glob("*.npz") if PART_NAME.fullmatch(path.name) and is_ordinary(path))
+    found = {int(path.stem): path for path in paths}
+    return {number: path for number, path in sorted(found.items()) if path.name == _part_name(number)}
 
 
 def read_part(path: Path) -> tuple[tuple[float, float, int], dict[str, _Entry]]:
-    """Seconds, those that count for the time limit, and resumptions, as a part tells them; and its entries."""
-    with open(path, "rb") as file:
-        with zipfile.ZipFile(file) as archive:
-            # We write them so; what is packed may be larger than any memory.
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("a part of a checkpoint is never compressed")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as stored:
-            told = json.loads(stored["index"].tobytes())
-            entries = {
-                one["name"]: _Entry(
-                    one["given"],
-                    {name: stored[f"{number}.{place}"] for place, name in enumerate(one["arrays"])},
-                )
-                for number, one in enumerate(told["entries"])
-            }
-            head = float(told["seconds"]), float(told["spent"]), int(told["resumed"])
-    return head, entries
+    """Seconds, those that count for the time limit, and resumptions, as a part tells them; and its entries.
+
+    The folder may come from somebody else: what a part claims is checked, within the bounds of a stored run.
+    """
+    if path.is_symlink():
+        raise ValueError("a part of a checkpoint is no link")
+    arrays = read_arrays(path, kinds="biufU", packed=False)
+    index = arrays.pop("index")
+    check_json_size(index.nbytes, "its index")
+    told = parse_json(index.tobytes(), "its index")
+    entries = {}
+    for number, one in enumerate(told["entries"]):
+        name, given, names = one["name"], one["given"], one["arrays"]
+        if not all(isinstance(text, str) for text in (name, given, *names)):
+            raise ValueError("an entry has a name that is no text")
+        entries[name] = _Entry(given, {own: arrays[f"{number}.{place}"] for place, own in enumerate(names)})
+    seconds, spent, resumed = float(told["seconds"]), float(told["spent"]), int(told["resumed"])
+    if min(seconds, spent, resumed) < 0:
+        raise ValueError("a part tells of less than no time")
+    return (seconds, spent, resumed), entries
 
 
 def _check_same(stored: Mapping[str, Any], request: Mapping[str, Any], folder: Path) -> None:

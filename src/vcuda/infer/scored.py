@@ -13,8 +13,8 @@ from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
 from vcuda.data.large import LargeTable
-from vcuda.data.statistics import gather_features
-from vcuda.data.streaming import Told
+from vcuda.data.large.blocks import Told
+from vcuda.data.large.passes import gather_features
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact, ExactResult, exact_posterior
 from vcuda.infer.journal import FORGETFUL, Journal, remembering
@@ -100,7 +100,7 @@ class ScoredTable(NamedTuple):
             chosen = [spec.choose(column) for column in standardised.T]
             bases = ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
             expand = partial(_expanded, chosen)
-            features = gather_features(logged.path, expand, statistics=logged.statistics, told=told, mapped=mapped)
+            features = gather_features(logged.data, expand, statistics=logged.statistics, told=told, mapped=mapped)
         score = prepare_streamed(spec, logged.statistics, features, bases)
         return cls(logged, score, units, log_jacobian)
 

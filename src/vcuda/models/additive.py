@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcuda.data.statistics import FeatureStatistics
+from vcuda.data.large.statistics import FeatureStatistics
 from vcuda.errors import ConfigError
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
 from vcuda.models.scores import (

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from vcuda.data.large.statistics import FeatureStatistics, Statistics
 from vcuda.data.moments import Moments
-from vcuda.data.statistics import FeatureStatistics, Statistics
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.discrete import BDeu
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise, centred_columns

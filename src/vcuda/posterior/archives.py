@@ -11,13 +11,14 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from vcuda.data.checks import memory_available
-from vcuda.data.files import UNREADABLE as UNREADABLE_TABLE
+from vcuda.data.checks import memory_available, memory_needed
+from vcuda.data.formats import UNREADABLE as UNREADABLE_TABLE
 from vcuda.errors import ConfigError, RunError
 
 # Names, labels and remarks of 100,000 columns have less.
@@ -27,8 +28,12 @@ MEMORY_A_BYTE = 32
 # Of lists in lists; a run has six.
 MOST_LEVELS = 50
 MOST_ARRAYS = 100_000
-# Arrays are read one after the other, and the law makes more of some of them.
+# Each array is read into the place where it stays, and checks make others of its size.
 SHARE_OF_MEMORY = 0.5
+# An axis of an array without elements takes no memory, however long; but whoever goes along it never ends.
+LONGEST_EMPTY = 1 << 20
+# Of an archive, at a time.
+BLOCK_BYTES = 1 << 20
 # As NumPy writes it for plain arrays of truth values, numbers or text; nothing else is understood, let alone evaluated.
 HEADER = re.compile(
     rb"\{'descr': '([<>|=][biufU]\d{1,9})', 'fortran_order': (True|False), "
@@ -61,19 +66,34 @@ def file_of(folder: Path, name: str) -> Path:
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds: finite numbers of a size that computers have, and texts that can be written again."""
+    check_json_size(path.stat().st_size, path.name)
+    return parse_json(path.read_bytes(), path.name)
+
+
+def check_json_size(size: int, name: str) -> None:
+    """Refuse so many bytes of JSON that what is made of them could not be held."""
     most = min(LARGEST_JSON, memory_available() // MEMORY_A_BYTE)
-    if path.stat().st_size > most:
-        raise ValueError(f"{path.name} has more than {most / 1e6:.0f} MB")
+    if size > most:
+        raise ValueError(f"{name} has more than {most / 1e6:.0f} MB")
+
+
+def parse_json(content: bytes, name: str) -> Any:
+    """The same of bytes that were read from something of that name."""
     try:
-        content = json.loads(
-            path.read_bytes().decode("utf-8"), parse_int=_whole, parse_float=_real, parse_constant=_real
-        )
-        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
-        if not _is_deep(content):
-            return content
+        parsed = json.loads(content.decode("utf-8"), parse_int=_whole, parse_float=_real, parse_constant=_real)
+        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        if not _is_deep(parsed):
+            return parsed
     except RecursionError:
         pass
-    raise ValueError(f"brackets in {path.name} stand in brackets more than {MOST_LEVELS} times")
+    raise ValueError(f"brackets in {name} stand in brackets more than {MOST_LEVELS} times")
+
+
+def check_square_arrays(columns: int) -> None:
+    """Refuse so many columns that tables of all their pairs cannot be held, however few numbers a file has of them."""
+    needed = memory_needed(columns)
+    if needed > memory_available():
+        raise MemoryError(f"tables of all pairs of its {columns:,} columns would take {needed / 1e9:,.2g} GB")
 
 
 def _is_deep(content: Any) -> bool:
@@ -101,15 +121,29 @@ def _real(digits: str) -> float:
     return number
 
 
-def read_arrays(path: str | os.PathLike[str], *, kinds: str = "biuf") -> dict[str, np.ndarray]:
+def save_arrays(file: IO[bytes], arrays: Mapping[str, np.ndarray], *, compressed: bool) -> None:
+    """Write what :func:`read_arrays` reads."""
+    write = np.savez_compressed if compressed else np.savez
+    try:
+        write(file, **arrays)  # type: ignore[arg-type]
+    except ValueError as error:
+        # An archive that is left in the middle of an array cannot be closed, and says so in place of what ended it: an
+        # interrupt, or a disk that is full.
+        if isinstance(error.__context__, KeyboardInterrupt | OSError):
+            raise error.__context__ from None
+        raise
+
+
+def read_arrays(path: str | os.PathLike[str], *, kinds: str = "biuf", packed: bool = True) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name, if together they take at most half of the memory that is free.
 
-    ``kinds`` are NumPy's letters for the types of elements that there may be. Raises ValueError, zipfile.BadZipFile and
-    what else the readers raise.
+    ``kinds`` are NumPy's letters for the types of elements that there may be; an archive that is not ``packed`` may
+    have no compressed arrays, and so none that are larger than the file. Raises MemoryError before anything is
+    read, ValueError, zipfile.BadZipFile and what else the readers raise.
     """
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        _check_members(members)
+        _check_members(members, packed=packed)
         arrays = {}
         for member in members:
             with archive.open(member) as content:
@@ -117,18 +151,18 @@ def read_arrays(path: str | os.PathLike[str], *, kinds: str = "biuf") -> dict[st
     return arrays
 
 
-def _check_members(members: list[zipfile.ZipInfo]) -> None:
+def _check_members(members: list[zipfile.ZipInfo], *, packed: bool) -> None:
     names = [member.filename for member in members]
     if len(names) > MOST_ARRAYS or len(set(names)) < len(names):
         raise ValueError(f"an archive has at most {MOST_ARRAYS:,} arrays, each with a name of its own")
     for member in members:
         if not member.filename.endswith(".npy"):
             raise ValueError(f"{member.filename[:40]!r} is no array")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)[: 1 + packed] or member.flag_bits & 1:
             raise ValueError(f"{member.filename[:40]!r} is encrypted, or compressed in a way that NumPy does not use")
     size, most = sum(member.file_size for member in members), SHARE_OF_MEMORY * memory_available()
     if size > most:
-        raise ValueError(f"its arrays would take {size / 1e9:,.2g} GB, more than half of the memory that is free")
+        raise MemoryError(f"its arrays would take {size / 1e9:,.2g} GB, more than half of the memory that is free")
 
 
 def _read_array(content: IO[bytes], size: int, kinds: str) -> np.ndarray:
@@ -145,8 +179,25 @@ def _read_array(content: IO[bytes], size: int, kinds: str) -> np.ndarray:
     shape = tuple(int(part) for part in found[3].decode().replace(",", " ").split())
     if dtype.kind not in kinds or len(shape) > 32:
         raise ValueError(f"an array has elements of type {dtype}, or too many axes")
+    if 0 in shape and max(shape) > LONGEST_EMPTY:
+        raise ValueError(f"an array without elements has the shape {shape}")
     if math.prod(shape) * dtype.itemsize != size - len(start) - width - length:
         raise ValueError(f"an array declares the shape {shape}, and does not have it")
     order = "F" if found[2] == b"True" else "C"
-    values = np.frombuffer(content.read(), dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload]
-    return values.astype(dtype.newbyteorder("="))  # a copy that is the caller's
+    values = np.empty(shape, dtype=dtype, order=order)  # type: ignore[call-overload]
+    _fill(values.reshape(-1, order=order), content)
+    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
+
+
+def _fill(values: np.ndarray, content: IO[bytes]) -> None:
+    """Read so many bytes as flat values have; piece by piece, since a whole array would be held twice meanwhile."""
+    place = values.view(np.uint8).data
+    read = 0
+    while read < len(place):
+        piece = content.read(min(BLOCK_BYTES, len(place) - read))
+        if not piece:
+            raise ValueError("an array ends before it should")
+        place[read : read + len(piece)] = piece
+        read += len(piece)
+    if content.read(1):
+        raise ValueError("an array goes on after it should end")

@@ -72,8 +72,13 @@ class DiscretePredictive:
         fitted = self._fitted(target)
         combination = self._combinations(np.concatenate([fitted, codes])[:, parents], parents)
         known, new = combination[: len(fitted)], combination[len(fitted) :]
-        levels, met = int(self.levels[target]), int(combination.max(initial=0)) + 1
-        counts = np.bincount(known * levels + fitted[:, target], minlength=met * levels).reshape(met, levels)
+        # Only combinations of new rows are counted: of all that were fitted there may be too many to hold.
+        asked, new = np.unique(new, return_inverse=True)
+        place = np.searchsorted(asked, known)
+        here = np.take(asked, place, mode="clip") == known if asked.size else np.zeros(len(known), dtype=bool)
+        levels, met = int(self.levels[target]), len(asked)
+        cells = place[here] * levels + fitted[here, target]
+        counts = np.bincount(cells, minlength=met * levels).reshape(met, levels)
         weight = self.equivalent_sample_size / np.prod(self.levels[[*parents, target]], dtype=np.float64)
         found = counts[new] + weight
         return found / found.sum(axis=1, keepdims=True)

@@ -13,9 +13,10 @@ import pandas as pd
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import ConfigError, RunError
 from vcuda.graphs import is_acyclic_edges
-from vcuda.posterior.archives import UNREADABLE, read_arrays
+from vcuda.posterior.archives import UNREADABLE, read_arrays, save_arrays
 
-NODES_AT_A_TIME = 1 << 20
+# Edges are stored in few bytes, and take forty where they are counted or followed.
+NODES_AT_A_TIME, EDGES_AT_A_TIME = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,8 @@ class GraphSamples:
                 f"graph samples with {size} graphs and {edges} edges cannot have sources of shape "
                 f"{self.sources.shape}, targets of shape {self.targets.shape}, weights of shape {self.weights.shape}"
             )
+        if edges and int(np.diff(self.offsets).max()) > self.nodes * (self.nodes - 1) // 2:
+            raise ConfigError(f"a graph of {self.nodes} nodes has more edges than it can have without a cycle")
         for ends in (self.sources, self.targets):
             if edges and (ends.min() < 0 or ends.max() >= self.nodes):
                 raise ConfigError(f"an edge of the graph samples names a node outside 0..{self.nodes - 1}")
@@ -129,24 +132,36 @@ class GraphSamples:
 
     def edge_probabilities(self) -> np.ndarray:
         """The weighted share of samples that have each edge, ``(d, d)``."""
-        flat = self.sources.astype(np.int64) * self.nodes + self.targets
-        per_edge = np.repeat(self.weights, self.edge_counts())
-        shares = np.bincount(flat, weights=per_edge, minlength=self.nodes**2).reshape(self.nodes, self.nodes)
-        return np.minimum(shares, 1.0)
+        shares = np.zeros(self.nodes**2)
+        counts = self.edge_counts()
+        for first, last in self._stretches():
+            span = slice(self.offsets[first], self.offsets[last])
+            flat = self.sources[span].astype(np.int64) * self.nodes + self.targets[span]
+            np.add.at(shares, flat, np.repeat(self.weights[first:last], counts[first:last]))
+        return np.minimum(shares, 1.0, out=shares).reshape(self.nodes, self.nodes)
 
     def all_acyclic(self) -> bool:
         """Whether every sample is a DAG."""
-        # As many samples at a time as make one large graph of separate parts: that saves the calls.
-        step = max(1, NODES_AT_A_TIME // max(self.nodes, 1))
-        sample = np.repeat(np.arange(len(self)), self.edge_counts())
-        for first in range(0, len(self), step):
-            last = min(first + step, len(self))
+        counts = self.edge_counts()
+        for first, last in self._stretches():
             span = slice(self.offsets[first], self.offsets[last])
-            shift = (sample[span] - first) * self.nodes
+            shift = np.repeat(np.arange(last - first) * self.nodes, counts[first:last])
             ends = self.sources[span] + shift, self.targets[span] + shift
             if not is_acyclic_edges(*ends, (last - first) * self.nodes):
                 return False
         return True
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """First and last samples, the latter not included, of as many as make one large graph of separate parts.
+
+        That saves calls; a sample that has more edges by itself stands alone.
+        """
+        step, first = max(1, NODES_AT_A_TIME // max(self.nodes, 1)), 0
+        while first < len(self):
+            fitting = int(np.searchsorted(self.offsets, self.offsets[first] + EDGES_AT_A_TIME, side="right")) - 1
+            last = min(first + step, max(fitting, first + 1), len(self))
+            yield first, last
+            first = last
 
     def take(self, which: np.ndarray) -> GraphSamples:
         """The samples with these indices, in this order, with equal weights."""
@@ -163,7 +178,8 @@ class GraphSamples:
         ending = Path(path).suffix.lower()
         if ending == ".npz":
             arrays = {field: getattr(self, field) for field in ("offsets", "sources", "targets", "weights")}
-            np.savez_compressed(path, names=np.array(self.names), **arrays)
+            with open(path, "wb") as file:
+                save_arrays(file, {"names": np.array(self.names), **arrays}, compressed=True)
         elif ending == ".csv":
             names = np.array([as_cell(name) for name in self.names], dtype=object)
             sample = np.repeat(np.arange(len(self)), self.edge_counts())

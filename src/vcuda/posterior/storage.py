@@ -17,7 +17,15 @@ import numpy as np
 
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
-from vcuda.posterior.archives import UNREADABLE, file_of, is_ordinary, read_arrays, read_json
+from vcuda.posterior.archives import (
+    UNREADABLE,
+    check_square_arrays,
+    file_of,
+    is_ordinary,
+    read_arrays,
+    read_json,
+    save_arrays,
+)
 from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
 from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
 from vcuda.posterior.laws import Law
@@ -43,9 +51,18 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
         raise RunError(f"{path} is a file; give the name of a folder to write the run into")
     if path.is_dir() and not (path / "config.json").exists() and not all(_is_ours(each) for each in path.iterdir()):
         raise RunError(f"the folder {path} holds other files; give a new folder, or one with an earlier run")
+    checkpoint_in(path)
     above = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(above, os.W_OK):
         raise RunError(f"no permission to write in {above}; choose another folder")
+    return path
+
+
+def checkpoint_in(run: Path) -> Path:
+    """Where a run keeps what it has worked out; refused where that is a link, since a run may be somebody else's."""
+    path = run / CHECKPOINT
+    if path.is_symlink():
+        raise RunError(f"{path} is a link, and files would be written and deleted where it leads; remove it")
     return path
 
 
@@ -75,7 +92,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     edges = edges.assign(source=edges["source"].map(cells), target=edges["target"].map(cells))
     table = edges.to_csv(index=False, float_format="%.6f", quoting=quoting(cells))
     writers: dict[str, Callable[[IO[bytes]], Any]] = {
-        "posterior.npz": lambda file: np.savez_compressed(file, **arrays),
+        "posterior.npz": lambda file: save_arrays(file, arrays, compressed=True),
         "config.json": lambda file: file.write(_json_bytes(config)),
         "edges.csv": lambda file: file.write(table.encode()),
         "summary.json": lambda file: file.write(_json_bytes(posterior.summary())),
@@ -92,11 +109,6 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
                 os.replace(Path(workshop) / name, path / name)
     except OSError as error:
         raise RunError(f"cannot write the run into {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        # An archive that is left in the middle of an array cannot be closed, and says so in place of the interrupt.
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise error.__context__ from None
-        raise
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:
@@ -113,6 +125,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         config = read_json(stored)
         _check_format(path, config)
         config = checked_config(config)
+        check_square_arrays(len(config["names"]))
         arrays = read_arrays(numbers)
         law_config, law_arrays = config["law"], _part(arrays, "law.")
         check_law_arrays(law_arrays, len(config["names"]))
@@ -134,6 +147,11 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         return posterior
     except RunError:
         raise
+    except MemoryError as error:
+        reason = str(error)[:LONGEST_REASON] or type(error).__name__
+        raise RunError(
+            f"the run {path} does not fit into the memory that is free ({reason}); open it where there is more"
+        ) from error
     except DAMAGED as error:
         reason = str(error)[:LONGEST_REASON] or type(error).__name__
         raise RunError(f"the run {path} is damaged and cannot be read ({reason}); fit it again") from error

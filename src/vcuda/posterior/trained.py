@@ -21,6 +21,9 @@ from vcuda.posterior.point import Networks
 from vcuda.posterior.samples import GraphSamples
 from vcuda.specs import from_json, to_json
 
+# Graphs that tell the probabilities of edges where there is no closed form, and edges of graphs that are drawn at once.
+DRAWS_FOR_MARGINALS, EDGES_AT_ONCE = 2_000, 1 << 25
+
 
 @dataclass(frozen=True, eq=False)
 class TrainedMixture:
@@ -62,8 +65,21 @@ class TrainedMixture:
                 ]
             ).astype(np.float64)
         rng = np.random.default_rng(0)
+        return np.stack([self._drawn_probabilities(rng, k) for k in range(len(self.weights))])
+
+    def _drawn_probabilities(self, rng: np.random.Generator, index: int) -> np.ndarray:
+        """Shares of edges among draws; graphs with so many edges that they cannot be held at once come in turn."""
         names = [str(node) for node in range(len(self.allowed))]
-        return np.stack([self._draw(rng, k, 2_000, names).edge_probabilities() for k in range(len(self.weights))])
+        logits = self._component(self.dag_params, index).edge_logits
+        most = float((expit(np.float64(logits)) * self.allowed).sum())
+        size = int(np.clip(EDGES_AT_ONCE // max(most, 1.0), 1, DRAWS_FOR_MARGINALS))
+        if size == DRAWS_FOR_MARGINALS:
+            return self._draw(rng, index, size, names).edge_probabilities()
+        total = np.zeros(self.allowed.shape)
+        for first in range(0, DRAWS_FOR_MARGINALS, size):
+            some = min(size, DRAWS_FOR_MARGINALS - first)
+            total += some * self._draw(rng, index, some, names).edge_probabilities()
+        return total / DRAWS_FOR_MARGINALS
 
     def _lifted_probabilities(self, lift: Lift, index: int) -> np.ndarray:
         params = self._component(self.dag_params, index)

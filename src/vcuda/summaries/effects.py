@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import solve_triangular
 
 from vcuda.errors import ConfigError
-from vcuda.graphs import ancestor_sets
+from vcuda.graphs import ancestor_sets, topological_order_edges
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.posterior import Posterior
@@ -125,14 +126,18 @@ def effect(
         if draws is None and responses[0].simulated and len(responses) == SIMULATED_DRAWS:
             break
     curves = np.stack([response.curve for response in responses])
+    slopes = np.array([response.slope for response in responses])
+    linear = all(response.straight for response in responses)
+    if linear:
+        _check_finite(slopes)
     low, high = np.quantile(curves, [0.05, 0.95], axis=0)
     return Effect(
         cause=cause,
         outcome=outcome,
-        draws=np.array([response.slope for response in responses]),
+        draws=slopes,
         probability_zero=float(np.mean([not response.connected for response in responses])),
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
-        linear=all(response.straight for response in responses),
+        linear=linear,
     )
 
 
@@ -165,9 +170,12 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             weights[parents, node] = slopes
         sets = ancestor_sets(model.sources, model.targets, nodes)
         upstream = np.array([[bits >> node & 1 for bits in sets] for node in range(nodes)], dtype=bool)
-        total = np.where(upstream, np.linalg.inv(np.eye(nodes) - weights), 0.0)
-        drawn[number] = total * (model.scaling.scale / model.scaling.scale[:, None])
+        order = topological_order_edges(model.sources, model.targets, nodes)
+        with np.errstate(over="ignore", invalid="ignore"):
+            ratios = model.scaling.scale / model.scaling.scale[:, None]
+            drawn[number] = np.where(upstream, _total(weights, order) * ratios, 0.0)
         apart += ~upstream
+    _check_finite(drawn)
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     mean, zero = drawn.mean(axis=0), apart / draws
     causes, outcomes = np.nonzero(~np.eye(nodes, dtype=bool))
@@ -184,6 +192,30 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             "probability_zero": zero[which],
         }
     )
+
+
+def _total(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """(I - W)^-1 of the weights ``(d, d)`` of a DAG: what a unit of each node does to every other, along all paths.
+
+    In an order in which causes come first it is solved with ones on the diagonal, and so there is always an answer, as
+    exact as the weights are. Solvers that choose their pivots lose those ones beside weights of 1e6 and more, and give
+    other numbers or none. Fits have no such weights in their own units; a run from elsewhere may.
+    """
+    among = np.ix_(order, order)
+    solved = solve_triangular(
+        np.eye(len(order)) - weights[among], np.eye(len(order)), unit_diagonal=True, check_finite=False
+    )
+    total = np.empty_like(weights)
+    total[among] = solved
+    return total
+
+
+def _check_finite(numbers: np.ndarray) -> None:
+    """No table that is accepted has effects beyond all numbers; a run that somebody changed may."""
+    if not np.isfinite(numbers).all():
+        raise ConfigError(
+            "the stored weights make effects that are larger than any number of double precision; fit the table again"
+        )
 
 
 def _checked(at: Sequence[float], cause: str) -> np.ndarray:

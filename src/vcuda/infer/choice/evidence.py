@@ -21,7 +21,7 @@ from vcuda.infer.journal import (
     remembering,
     set_generator,
 )
-from vcuda.infer.orders.candidates import choose_parents
+from vcuda.infer.orders.greedy_parents import best_parents, parents_in_order
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.models.additive import AdditiveBasis
@@ -38,8 +38,6 @@ SAMPLED_COLUMNS = 60
 POOLED = 30
 CLIMBS = 3
 MOST_PARENTS = 10
-# Log odds that nothing can be worth more than.
-CERTAIN = 1e12
 
 Method = Literal["exact", "best graph", "one order"]
 
@@ -215,24 +213,15 @@ class Evidence:
 
 
 def _graph_of_order(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> np.ndarray:
-    """The graph (d, d) of the best parents among the predecessors of every node, as far as greed goes."""
-    rank = np.argsort(order)
+    """The graph (d, d) of the best parents among the predecessors of every node."""
     graph = np.zeros((score.nodes, score.nodes), dtype=bool)
-    for node in range(score.nodes):
-        graph[_best_parents(score, prior, node, rank < rank[node]), node] = True
+    for node, parents in enumerate(parents_in_order(score, prior, order, required=prior.required, most=MOST_PARENTS)):
+        graph[parents, node] = True
     return graph
 
 
 def _best_parents(score: LocalScore, prior: EdgePrior, node: int, pool: np.ndarray) -> np.ndarray:
-    """The best parents from a pool (d,), as far as greed goes; those that are required in any case."""
-    must = np.flatnonzero(prior.required[:, node])
-    if not must.size:
-        return choose_parents(score, prior, node, pool, tolerance=0.0, most=MOST_PARENTS)[0]
-    # Taken for all but certain, they are there from the start and no gain is lost by dropping them.
-    odds = prior.log_odds.copy()
-    odds[must, node] = CERTAIN
-    kept = prior._replace(log_odds=odds)
-    return choose_parents(score, kept, node, pool, tolerance=0.0, start=must, most=max(MOST_PARENTS, must.size))[0]
+    return best_parents(score, prior, node, pool, required=prior.required, most=MOST_PARENTS)
 
 
 def _total(score: LocalScore, graph: np.ndarray) -> float:

@@ -17,22 +17,28 @@ MOST_PARENTS = 10
 
 
 def choose_logarithms(
-    data: Dataset, prior: EdgePrior, rng: np.random.Generator, *, given_graph: bool = True
+    data: Dataset,
+    prior: EdgePrior,
+    rng: np.random.Generator,
+    *,
+    positive: np.ndarray | None = None,
+    given_graph: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns (d,) that are better explained by their logarithm, and how much each gains (d,) in nats.
 
     Under linear functions with unequal noise: at first each column alone, then given its parents and children in the
-    best graph found (unless ``given_graph`` is false), again until nothing changes.
+    best graph found (unless ``given_graph`` is false), again until nothing changes. ``positive`` (d,) marks what may be
+    taken where the table is a sample of a larger one.
     """
-    positive = (data.values > 0).all(axis=0)
+    able = (data.values > 0).all(axis=0) if positive is None else positive
     gains = np.full(data.d, -np.inf)
     chosen = np.zeros(data.d, dtype=bool)
-    if not positive.any():
+    if not able.any():
         return chosen, gains
-    logs = np.log(np.where(positive, data.values, 1.0))
+    logs = np.log(np.where(able, data.values, 1.0))
     # A density gains the mean of -log x a row by going from x to its logarithm.
     free = logs if data.interventions is None else np.where(data.interventions, 0.0, logs)
-    jacobian = np.where(positive, -free.sum(axis=0), 0.0)
+    jacobian = np.where(able, -free.sum(axis=0), 0.0)
 
     def local(node: int, parents: np.ndarray, mask: np.ndarray) -> float:
         columns = np.append(parents, node)
@@ -54,7 +60,7 @@ def choose_logarithms(
     graph = np.zeros((data.d, data.d), dtype=bool)
     for _ in range(SCALE_ROUNDS):
         before = chosen.copy()
-        for node in np.flatnonzero(positive):
+        for node in np.flatnonzero(able):
             gains[node] = flip_gain(int(node), graph, chosen)
             chosen[node] = gains[node] > LOGARITHM_MARGIN
         if np.array_equal(before, chosen) or not given_graph:

@@ -82,6 +82,7 @@ def choose_model(
     models: Sequence[str] = ("linear", "additive", "gp"),
     noise: Noise | None = None,
     logarithm: np.ndarray | None = None,
+    positive: np.ndarray | None = None,
     standardise: bool = False,
     seed: int = 0,
     progress: ProgressCallback = silent,
@@ -102,6 +103,8 @@ def choose_model(
         What may be chosen.
     logarithm
         (d,) columns that are taken by their logarithm; decided by the evidence unless given.
+    positive
+        (d,) columns that have a logarithm, where ``data`` is a sample; by default those that are positive in it.
     standardise
         Whether all columns are standardised first.
     seed
@@ -115,7 +118,7 @@ def choose_model(
     """
     prior = edge_prior(data.d, edge_probability, **({} if rules is None else rules._asdict()))
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"
-    given = fingerprint(data.fingerprint, prior, models, noise, logarithm, standardise, seed)
+    given = fingerprint(data.fingerprint, prior, models, noise, logarithm, positive, standardise, seed)
     raw = np.zeros(data.d, dtype=bool)
     scales, gains = [raw if logarithm is None else logarithm], np.full(data.d, np.nan)
     if logarithm is None:
@@ -123,7 +126,11 @@ def choose_model(
 
         def scales_of_columns() -> Arrays:
             chosen, gains = choose_logarithms(
-                data, prior, np.random.default_rng(seed), given_graph=data.d <= CLIMBED_COLUMNS
+                data,
+                prior,
+                np.random.default_rng(seed),
+                positive=positive,
+                given_graph=data.d <= CLIMBED_COLUMNS,
             )
             return {"chosen": chosen, "gains": gains}
 

@@ -1,12 +1,13 @@
 """Tempered sampling over node orders, near-exact for thousands of columns.
 
-``search`` finds candidate parents in rounds (``candidates``, ``top_down`` for equal noise, ``growing`` and ``matched``
-for Gaussian processes, ``second_opinion`` where it may have erred), ``tables`` holds the scores of all their subsets,
-``sweeps`` the compiled Gibbs updates of priorities, ``ladders`` the temperatures, ``agreement`` the diagnostics, and
-``sampling`` puts them together.
+``settings`` holds the spec, ``sampling`` puts together: ``search`` finds candidate parents in rounds (``candidates``,
+``greedy_parents``, ``top_down`` for equal noise, ``growing``, ``matched`` and ``hubs`` for Gaussian processes,
+``second_opinion`` where it may have erred), ``filling`` scores all their subsets, which ``tables`` holds, ``networks``
+lays them out for ``sweeps``, the compiled Gibbs updates of priorities; ``ladders`` has the temperatures, ``groups``
+runs them on workers, and ``agreement`` has the diagnostics.
 """
 
 from vcuda.infer.orders.sampling import OrdersResult, run_orders
-from vcuda.infer.orders.search import Orders
+from vcuda.infer.orders.settings import Orders
 
 __all__ = ["Orders", "OrdersResult", "run_orders"]

@@ -15,6 +15,7 @@ import numpy as np
 
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.orders.greedy_parents import choose_parents
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 
@@ -51,42 +52,6 @@ def all_others(prior: EdgePrior) -> Candidates:
     allowed = np.isfinite(prior.log_odds) & ~prior.required
     none = np.zeros(0, dtype=np.int64)
     return Candidates(tuple(np.flatnonzero(allowed[:, j]) for j in range(nodes)), (none,) * nodes)
-
-
-def choose_parents(
-    score: LocalScore,
-    prior: EdgePrior,
-    target: int,
-    pool: np.ndarray,
-    *,
-    tolerance: float,
-    start: np.ndarray | None = None,
-    most: int = 64,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Select parents forward from a pool (d,) of booleans, then prune; also return what is nearly as good.
-
-    The first array are the parents with which the weight of the set is largest as far as greed goes, the
-    second the other members of the pool whose addition would gain more than minus ``tolerance``, best first.
-    """
-    odds = prior.log_odds[:, target]
-    parents = np.zeros(0, dtype=np.int64) if start is None else np.array(start, dtype=np.int64)
-    limit = most if score.max_parents is None else min(most, score.max_parents)
-    usable = pool & np.isfinite(odds)
-    for _ in range(2 * limit):
-        if parents.size:
-            losses = score.losses(target, parents) + odds[parents]
-            weakest = int(np.argmin(losses))
-            if losses[weakest] < 0:
-                parents = np.delete(parents, weakest)
-                continue
-        gains = np.where(usable, score.gains(target, parents.tolist()) + odds, -np.inf)
-        best = int(np.argmax(gains))
-        if gains[best] <= 0 or parents.size >= limit:
-            break
-        parents = np.append(parents, best)
-    gains[parents] = -np.inf
-    near = np.flatnonzero(gains > -tolerance)
-    return parents, near[np.argsort(-gains[near], kind="stable")]
 
 
 def first_candidates(

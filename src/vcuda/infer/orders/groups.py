@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vcuda.infer.compilation import single_precision
 from vcuda.infer.journal import generator_state, set_generator
 from vcuda.infer.orders.sweeps import Chains, Classes, Network, Noise, draw_noise, masks_of, run_block, spread
 from vcuda.infer.workers import Told, Workers
@@ -50,8 +51,12 @@ class Group(NamedTuple):
     swap: bool
 
 
+@single_precision()
 def run_group(stage: Stage, group: Group) -> list[dict[str, np.ndarray]]:
-    """Run the blocks of some replicas; returns what each block leaves behind."""
+    """Run the blocks of some replicas; returns what each block leaves behind.
+
+    JAX may be settled otherwise on the worker than where the fit runs.
+    """
     own, levels = group.holders.shape
     chains = slice(group.first * levels, (group.first + own) * levels)
     rng = np.random.default_rng()

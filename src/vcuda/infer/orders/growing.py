@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from vcuda.graphs import ancestors
 from vcuda.infer.ahead import Ahead, Steps, finished
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.candidates import Candidates
-from vcuda.infer.orders.matched import MatchedFilter, seconds_of_searches
-from vcuda.infer.workers import HERE
 from vcuda.models.additive import AdditiveBasis, AdditiveBasisScore
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, score_of
@@ -37,8 +33,6 @@ LARGEST_SET = 9
 HOPEFUL = 15.0
 POOLED = 10
 SWAPPED = 5
-# Matched filters are searched here if all searches take less: every worker would first make a filter of its own.
-WORTH_SECONDS = 4.0
 
 # The score of a target with a set of parents.
 Asked = Callable[[int, Sequence[int]], float]
@@ -261,76 +255,6 @@ def forget_unasked(score: Any) -> None:
     for part in score.parts if isinstance(score, InterventionalScore) else (score,):
         part.exact.ahead.clear()
         part.hoped.clear()
-
-
-class _Filter:
-    """A matched filter that is made where it is used, from columns that are a hundred times smaller."""
-
-    def __init__(self, columns: np.ndarray) -> None:
-        self.columns = columns
-
-    @cached_property
-    def matched(self) -> MatchedFilter:
-        return MatchedFilter.of(self.columns)
-
-
-def _promising(shared: _Filter, asked: tuple[int, np.ndarray]) -> list[tuple[int, ...]]:
-    """The sets that a matched filter finds for a target in a pool."""
-    return shared.matched.search(*asked)
-
-
-def search_hubs(
-    score: Any,
-    candidates: Candidates,
-    graph: Sequence[np.ndarray],
-    *,
-    cap: int,
-    go_on: Callable[[int], bool] = lambda node: True,
-    ahead: Ahead = NOT_AHEAD,
-) -> tuple[Candidates, int]:
-    """Search all nodes for parents that show only together, among what does not descend from them in the best
-    graph.
-
-    Returns the candidates with those parents, and for how many nodes something was found.
-    """
-    nodes = score.nodes
-    dense = np.zeros((nodes, nodes), dtype=bool)
-    for node, parents in enumerate(graph):
-        dense[parents, node] = True
-    descends = ancestors(dense)
-    free = list(candidates.free)
-    improved = 0
-    parts = score.part_of if isinstance(score, InterventionalScore) else np.zeros(nodes, dtype=np.int64)
-
-    def pool(target: int) -> np.ndarray:
-        odds = score_of(score, target).prior.log_odds[:, target]
-        return np.flatnonzero(np.isfinite(odds) & ~descends[target])
-
-    for number in np.unique(parts):
-        members = np.flatnonzero(parts == number).tolist()
-        part = score_of(score, members[0])
-        shared = _Filter(part.exact.columns)
-        promising: dict[int, list[tuple[int, ...]]] = {}
-        if ahead.is_worth_it and go_on(members[0]):
-            asked = [(target, pool(target)) for target in members]
-            elsewhere = seconds_of_searches(part.exact.columns, len(members)) > WORTH_SECONDS
-            search = (ahead.workers if elsewhere else HERE).map
-            found = search(_promising, asked, shared=shared, told=lambda share: ahead.told())
-            promising = dict(zip(members, found, strict=True))
-            ahead.in_step(
-                (part.exact, part.hub_steps(part.exact.foreseen, target, graph[target], promising[target]))
-                for target in members
-            )
-        for target in members:
-            if not go_on(target):
-                return Candidates(tuple(free), candidates.fixed), improved
-            sets = promising[target] if target in promising else _promising(shared, (target, pool(target)))
-            hub = part.search_hub(target, graph[target], sets)
-            if hub:
-                improved += 1
-                others = free[target][~np.isin(free[target], hub)]
-                free[target] = np.union1d(hub, others[: max(cap - len(hub), 0)]).astype(np.int64)
-    return Candidates(tuple(free), candidates.fixed), improved
 
 
 def grow_tables(

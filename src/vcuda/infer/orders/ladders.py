@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 from vcuda.infer.devices import mesh_for, place
 from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, generator_state, set_generator
 from vcuda.infer.orders.groups import SECONDS_A_STRETCH, WORTH_SECONDS, Stage, run_in_groups, seconds_of
+from vcuda.infer.orders.networks import network_of
 from vcuda.infer.orders.sweeps import (
     DIVIDED_CHAINS,
     Chains,
@@ -100,7 +101,7 @@ class Ladders:
 
     def use(self, tables: ParentTables, *, width: int) -> None:
         """Take new tables; the chains keep their orders, as far as fixed parents come first in them."""
-        network, self._classes = tables.network(width=width, before=self._classes)
+        network, self._classes = network_of(tables, width=width, before=self._classes)
         self._network = place(network, self.mesh)
         self._tables, self._nodes = tables, tables.nodes
         self._stage = Stage(network, self._classes)

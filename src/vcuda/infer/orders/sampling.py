@@ -23,7 +23,8 @@ from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.journal import FORGETFUL, Journal
 from vcuda.infer.orders.agreement import compare_replicas, judge
 from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
-from vcuda.infer.orders.search import Orders, Search
+from vcuda.infer.orders.search import Search
+from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.workers import HERE, Workers

@@ -4,24 +4,23 @@ variance."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from vcuda.errors import ConfigError
 from vcuda.infer.ahead import Ahead
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.journal import fingerprint, generator_state, once, ragged, set_generator, split
 from vcuda.infer.orders.candidates import (
     Candidates,
     all_others,
-    choose_parents,
     closure,
     first_candidates,
     missing_edges,
     settle,
     widen,
 )
+from vcuda.infer.orders.filling import build_tables
+from vcuda.infer.orders.greedy_parents import parents_in_order
 from vcuda.infer.orders.growing import (
     foresee_gains,
     foresee_tables,
@@ -29,11 +28,12 @@ from vcuda.infer.orders.growing import (
     grow_tables,
     growing,
     screen_of,
-    search_hubs,
 )
+from vcuda.infer.orders.hubs import search_hubs
 from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
 from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opinion
-from vcuda.infer.orders.tables import ParentTables, build_tables
+from vcuda.infer.orders.settings import Orders
+from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
@@ -43,80 +43,6 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNo
 STUCK_BELOW = 100.0
 # A graph of another search must be this many nats better to be another mode, not one of the sampled one's neighbours.
 BETTER = 3.0
-
-
-@dataclass(frozen=True)
-class Orders:
-    """How to sample orders.
-
-    Parameters
-    ----------
-    sweeps
-        Updates of every node after annealing; the first quarter is dropped.
-    precision, max_sweeps
-        The sampling goes on until the largest standard error of an edge probability is below ``precision``,
-        or ``max_sweeps`` are done; by default 6,000 up to 20 columns, 1,500 up to 200, and ``sweeps`` above.
-    replicas
-        Independent ladders of chains; at least 2, since their disagreement is the first thing to look at.
-    levels, hottest
-        Number of temperatures in a ladder, and the inverse temperature of the hottest. By default 4 down to
-        .5, and 6 down to .2 for scores that cannot tell Markov equivalent graphs apart.
-    annealing
-        Sweeps from random orders to the ladder; by default 60, and 120 from 500 columns.
-    full
-        Up to this many columns every column may be a parent of every other; by default 18 for linear scores, whose
-        tables are quick to make, and 14 for the others.
-    max_candidates
-        Most candidate parents of a node beside those that are beyond doubt; its table has 2**max_candidates
-        entries. By default 18 for linear scores, 12 for the others, whose tables take longer.
-    fill
-        Candidates that every node gets at least; by default 8 below 200 columns, none above.
-    tolerance
-        Columns that would gain more than minus this many nats (prior odds included) become candidates at
-        first; in the first half of the rounds half of it, in the others none.
-    rounds
-        Most rounds of short sampling in which candidates are added.
-    round_sweeps
-        Sweeps in each of them.
-    """
-
-    sweeps: int = 300
-    precision: float = 0.006
-    max_sweeps: int | None = None
-    replicas: int = 4
-    levels: int | None = None
-    hottest: float | None = None
-    annealing: int | None = None
-    full: int | None = None
-    max_candidates: int | None = None
-    fill: int | None = None
-    tolerance: float = 4.0
-    rounds: int = 8
-    round_sweeps: int = 20
-
-    def __post_init__(self) -> None:
-        least = {
-            "sweeps": 4,
-            "max_sweeps": self.sweeps,
-            "replicas": 2,
-            "levels": 1,
-            "annealing": 1,
-            "full": 0,
-            "max_candidates": 1,
-            "fill": 0,
-            "rounds": 0,
-            "round_sweeps": 1,
-        }
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ConfigError(f"{name} must be at least {smallest}, got {value}")
-        if not self.precision > 0:
-            raise ConfigError(f"precision must be a positive number, got {self.precision}")
-        if self.hottest is not None and not 0 < self.hottest <= 1:
-            raise ConfigError(f"hottest is an inverse temperature above 0 and up to 1, got {self.hottest}")
-        if max((self.full or 1) - 1, self.max_candidates or 0) > 24:
-            raise ConfigError("tables of more than 24 candidates take too much memory; lower full or max_candidates")
 
 
 class Search:
@@ -175,7 +101,7 @@ class Search:
                 required = [np.flatnonzero(column) for column in self.prior.required.T]
                 self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
-                self._settle_noise([_parents_before(self.score, self.prior, self.order)])
+                self._settle_noise([parents_in_order(self.score, self.prior, self.order)])
             self.candidates = self._first_candidates()
             self._build()
         self._seen = self.candidates.pairs()
@@ -373,8 +299,3 @@ class Search:
         if here != start:
             self.score = shared.at(self.variance)
         return abs(here - start) < 0.2 * width
-
-
-def _parents_before(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> list[np.ndarray]:
-    rank = np.argsort(order)
-    return [choose_parents(score, prior, node, rank < rank[node], tolerance=0.0)[0] for node in range(score.nodes)]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.sharding import Mesh
 
-from vcuda.dags.base import DagDistribution, DagPrior
+from vcuda.dags.base import DagPrior
 from vcuda.dags.lifting import Lift
-from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
-from vcuda.errors import ConfigError
 from vcuda.infer.compilation import single_precision, use_compilation_cache
-from vcuda.infer.devices import WHOLE, devices_of, divide, divided, mesh_for, place
+from vcuda.infer.devices import devices_of, divided, mesh_for, place
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.journal import (
     FORGETFUL,
@@ -31,267 +25,18 @@ from vcuda.infer.journal import (
     tree_like,
 )
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
-from vcuda.infer.straight_through.elbo import (
-    NOTHING_KNOWN,
-    Known,
-    Rows,
-    Terms,
-    Trained,
-    elbo_terms,
-    shuffled_rows,
-    split_rows,
-)
-from vcuda.infer.straight_through.watch import Watch, choose
-from vcuda.models.base import FunctionalModel, ModelParams, Noise
-from vcuda.posterior.laws import ColumnScaling, Scaling
+from vcuda.infer.straight_through.elbo import Known, Terms, shuffled_rows, split_rows
+from vcuda.infer.straight_through.program import Problem, Stretch, program_for
+from vcuda.infer.straight_through.settings import StraightThrough, rate_at, scaling_rule
+from vcuda.infer.straight_through.watch import Watch
+from vcuda.models.base import FunctionalModel
+from vcuda.posterior.laws import Scaling
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.trained import TrainedMixture
-
-ScalingRule = Literal["auto", "raw", "common", "columns"]
-Validation = Literal["averaged", "authors"]
-Array = jax.Array | np.ndarray
-
-FINAL_GRAPHS = 64
-
-
-@dataclass(frozen=True)
-class StraightThrough:
-    """How the ELBO is climbed; presets are :meth:`for_rows` and :meth:`paper`.
-
-    Parameters
-    ----------
-    dags
-        The family of distributions over DAGs, with its temperatures and its straight-through variant.
-    epochs, batch_size
-        Passes over the training rows, and rows a step (None: all of them).
-    graph_samples
-        K, the graphs drawn for each step; the variance of the gradient falls with 1/K.
-    restarts
-        Independent starts, trained in parallel and mixed with weights softmax(ELBO).
-    kl_weight
-        Weight of the KL terms against the likelihood of all rows. 1 is the ELBO with the functions' weights taken as
-        known; because they are fitted to the same rows, a false edge then gains more than it costs, and 5 ranks edges
-        better. ``"batch"`` is n / (2 batch_size), which is what the authors' program does without saying so.
-    learning_rate, graph_learning_rate
-        Adam's, for the functions and for everything else.
-    final_learning_rate
-        The share of both that is left at the last epoch, falling along a cosine; 1 keeps them.
-    weight_decay
-        Coupled L2 on the functions (added to the gradient, as in Adam and not AdamW).
-    validation_share, check_every, patience
-        Rows held out, epochs between two looks at them, and looks without a better value before a restart stops.
-    validation
-        ``"averaged"`` estimates the ELBO of the held-out rows with ``validation_graphs`` graphs and the same random
-        numbers each time, and keeps the best state; ``"authors"`` takes one fresh graph and keeps the last state.
-    scaling
-        What is done to the columns first: nothing (``raw``), one factor for all (``common``), or z-scores
-        (``columns``). ``auto`` takes what leaves the model's noise assumption true: raw for unit noise, common for
-        equal, columns for unequal.
-    """
-
-    dags: DagDistribution = field(default_factory=PriorityDags)
-    epochs: int = 500
-    batch_size: int | None = 64
-    graph_samples: int = 2
-    restarts: int = 4
-    kl_weight: float | Literal["batch"] = 5.0
-    learning_rate: float = 5e-3
-    graph_learning_rate: float = 1e-2
-    final_learning_rate: float = 1.0
-    weight_decay: float = 1e-4
-    validation_share: float = 0.1
-    validation_graphs: int = 16
-    validation: Validation = "averaged"
-    check_every: int = 10
-    patience: int = 10
-    scaling: ScalingRule = "auto"
-
-    def __post_init__(self) -> None:
-        positive = ("epochs", "graph_samples", "restarts", "validation_graphs", "check_every", "patience")
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, or None for all rows, not {self.batch_size}")
-        if not 0 < self.validation_share < 1:
-            raise ConfigError(f"validation_share must lie between 0 and 1, not {self.validation_share}")
-        if self.kl_weight != "batch" and not (isinstance(self.kl_weight, int | float) and self.kl_weight >= 0):
-            raise ConfigError(f"kl_weight must be a number of at least 0, or 'batch', not {self.kl_weight!r}")
-        if self.validation not in get_args(Validation) or self.scaling not in get_args(ScalingRule):
-            raise ConfigError(
-                f"validation must be one of {get_args(Validation)} and scaling one of {get_args(ScalingRule)}"
-            )
-
-    @classmethod
-    def for_rows(cls, rows: int) -> StraightThrough:
-        """Preset ``default``: about 14 steps an epoch, however long the table."""
-        return cls(batch_size=max(64, rows // 14))
-
-    @classmethod
-    def paper(cls, *, batch_size: int = 64, **changes: Any) -> StraightThrough:
-        """The authors' program: 64 rows a step made their linear figures, 256 their nonlinear ones and Sachs."""
-        authors: dict[str, Any] = {
-            "batch_size": batch_size,
-            "graph_samples": 1,
-            "restarts": 1,
-            "kl_weight": "batch",
-            "validation": "authors",
-        }
-        return cls(**authors | changes)
 
 
 class OutOfTimeError(Exception):
     """The deadline has passed; it does not leave this module."""
-
-
-class State(NamedTuple):
-    """One restart between two steps."""
-
-    trained: Trained
-    optimiser: Any
-    key: jax.Array
-
-
-class Problem(NamedTuple):
-    """What does not change during a fit."""
-
-    train: Rows
-    validation: Rows
-    allowed: jax.Array
-    known: Known = NOTHING_KNOWN
-
-
-class Stretch(NamedTuple):
-    """What the host tells of the steps to take next: ``steps`` of the epoch from step ``first`` on.
-
-    They are ordinary arguments, so one program serves however far the host lets it run. ``order`` is ``(r, rows)``, the
-    shuffle of this epoch's rows, ``rate`` the share of the learning rates, ``number`` counts all steps before, and
-    ``sums`` are the terms of the ELBO added up since the last look: so the last digits do not hang on the chunks.
-    """
-
-    active: Array
-    order: Array
-    first: Array | int
-    steps: Array | int
-    number: Array | int
-    rate: Array | float
-    sums: Terms
-
-
-# How restarts are divided among devices.
-DIVIDED_STRETCH = Stretch(divided(), divided(), WHOLE, WHOLE, WHOLE, WHOLE, divided())  # type: ignore[arg-type]
-
-
-def _optimiser(engine: StraightThrough) -> optax.GradientTransformation:
-    functions = optax.chain(optax.add_decayed_weights(engine.weight_decay), optax.adam(engine.learning_rate))
-    rest = optax.adam(engine.graph_learning_rate)
-    groups = Trained(dags="rest", model=ModelParams(functions="functions", log_variance="rest"))  # type: ignore[arg-type]
-    return optax.multi_transform({"functions": functions, "rest": rest}, groups)
-
-
-class Program:
-    """The compiled pieces of a fit, vectorised over restarts, for one choice of engine, model and prior; the devices of
-    a ``mesh`` share the restarts."""
-
-    def __init__(
-        self, engine: StraightThrough, model: FunctionalModel, prior: DagPrior, mesh: Mesh | None = None
-    ) -> None:
-        self.engine = engine
-        self.model = model
-        self.terms = partial(elbo_terms, engine.dags, model, prior)
-        self.optimiser = _optimiser(engine)
-        self.init = jax.jit(jax.vmap(self._init, in_axes=(0, 0, None)), static_argnums=2)
-        self.advance = jax.jit(divide(self._advance, mesh, (divided(), DIVIDED_STRETCH, WHOLE), divided()))
-        of_each = ((divided(), WHOLE, WHOLE), divided())
-        self.validate = jax.jit(divide(jax.vmap(self._validate, in_axes=(0, None, None)), mesh, *of_each))
-        self.final_elbo = jax.jit(divide(self._final_elbo, mesh, *of_each))
-
-    def batch(self, train: Rows) -> int:
-        padded = train.values.shape[0]
-        return padded if self.engine.batch_size is None else min(self.engine.batch_size, padded)
-
-    def steps_an_epoch(self, train: Rows) -> int:
-        """Batches that hold a row which is not padding."""
-        return -(-int(train.total) // self.batch(train))
-
-    def _init(self, key: jax.Array, step_key: jax.Array, nodes: int) -> State:
-        dags_key, model_key = jax.random.split(key)
-        trained = Trained(self.engine.dags.init(dags_key, nodes), self.model.init(model_key, nodes))
-        return State(trained, self.optimiser.init(trained), step_key)
-
-    def _weights(self, train: Rows) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Rows of a full batch, the weight of the KL, and the unit of the loss.
-
-        The loss is the negative ELBO in the authors' units, (sum of squares of a batch + KL) / d for unit noise:
-        Adam does not feel the factor, but the coupled weight decay does.
-        """
-        batch_rows = jnp.minimum(float(self.batch(train)), train.total)
-        if self.engine.kl_weight == "batch":
-            kl_weight = train.total / (2 * batch_rows)
-        else:
-            kl_weight = jnp.asarray(self.engine.kl_weight)
-        return batch_rows, kl_weight, 2 * batch_rows / (train.total * train.values.shape[1])
-
-    def _step(
-        self, problem: Problem, rate: Array | float, number: Array, start: Array, state: State, order: Array
-    ) -> tuple[State, Terms]:
-        """One step of one restart on the rows from ``start`` on; also the terms of the ELBO before it."""
-        train = problem.train
-        batch = self.batch(train)
-        batch_rows, kl_weight, unit = self._weights(train)
-        if batch == train.values.shape[0]:
-            rows = train
-        else:
-            taken = jax.lax.dynamic_slice(order, (start,), (batch,))
-            rows = train.take(taken, batch_rows)
-
-        def loss(trained: Trained) -> tuple[jax.Array, Terms]:
-            keys = jax.random.split(jax.random.fold_in(state.key, number), self.engine.graph_samples)
-            terms = self.terms(trained, keys, rows, train.total, problem.allowed, problem.known)
-            return -unit * (terms.likelihood - kl_weight * (terms.kl_edges + terms.kl_order)), terms
-
-        (_, terms), gradient = jax.value_and_grad(loss, has_aux=True)(state.trained)
-        updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.trained)
-        trained = jax.tree.map(lambda value, update: value + rate * update, state.trained, updates)
-        return State(trained, optimiser, state.key), terms
-
-    def _advance(self, state: State, stretch: Stretch, problem: Problem) -> tuple[State, Terms]:
-        """Take a stretch of steps; restarts that are not active stay as they are.
-
-        Returns the sum of the ELBO's terms since the last look, for each restart.
-        """
-        batch = self.batch(problem.train)
-
-        def body(step: jax.Array, carry: tuple[State, Terms]) -> tuple[State, Terms]:
-            one = partial(self._step, problem, stretch.rate, stretch.number + step, (stretch.first + step) * batch)
-            moved, terms = jax.vmap(one)(carry[0], stretch.order)
-            return moved, jax.tree.map(jnp.add, carry[1], terms)
-
-        moved, total = jax.lax.fori_loop(0, stretch.steps, body, (state, stretch.sums))
-        return jax.tree.map(partial(choose, stretch.active), moved, state), total
-
-    def _validate(self, state: State, key: jax.Array, problem: Problem) -> jax.Array:
-        """The loss of the validation rows."""
-        batch_rows, kl_weight, unit = self._weights(problem.train)
-        rows = problem.validation
-        authors = self.engine.validation == "authors"
-        keys = jax.random.split(key, 1 if authors else self.engine.validation_graphs)
-        scaled_to = rows.total if authors else batch_rows
-        terms = self.terms(state.trained, keys, rows, scaled_to, problem.allowed, problem.known)
-        nodes = rows.values.shape[1]
-        return -2 / nodes * terms.likelihood + unit * kl_weight * (terms.kl_edges + terms.kl_order)
-
-    def _final_elbo(self, trained: Trained, key: jax.Array, problem: Problem) -> jax.Array:
-        """The ELBO of the training rows, from many graphs: the mixture's weights hang on it."""
-        keys = jax.random.split(key, FINAL_GRAPHS)
-        rows = problem.train
-        return jax.lax.map(
-            lambda one: self.terms(one, keys, rows, rows.total, problem.allowed, problem.known).elbo, trained
-        )
-
-
-# Kept so that equal fits in one process compile once.
-_program = lru_cache(maxsize=16)(Program)
 
 
 @single_precision()
@@ -322,7 +67,7 @@ def run_straight_through(
     """
     use_compilation_cache()
     started = time.perf_counter()
-    scaling = Scaling.choose(data, _scaling_rule(engine, model))
+    scaling = Scaling.choose(data, scaling_rule(engine, model))
     train, validation = split_rows(
         scaling.apply(data.values),
         held_out_share=engine.validation_share,
@@ -336,7 +81,7 @@ def run_straight_through(
     known = Known(odds, Lift.of(edges.required))
     mesh = mesh_for(engine.restarts)
     problem = place(Problem(train, validation, jnp.asarray(free), known), mesh)
-    program = _program(engine, model, prior, mesh)
+    program = program_for(engine, model, prior, mesh)
     an_epoch = program.steps_an_epoch(train)
     checks = -(-engine.epochs // engine.check_every)
     steps_a_check = engine.check_every * an_epoch
@@ -391,7 +136,7 @@ def run_straight_through(
     stopped = None
     try:
         while watch.checks < checks and watch.active.any():
-            rate = _rate(engine, watch.checks / checks)
+            rate = rate_at(engine, watch.checks / checks)
             while taken < steps_a_check:
                 first = taken % an_epoch
                 if first == 0:
@@ -448,18 +193,6 @@ def run_straight_through(
         "seconds_compilation": time.perf_counter() - started - pace.seconds,
     }
     return Outcome(law, _status(watch, weights, diagnostics, stopped), diagnostics, watch.trace())
-
-
-def _scaling_rule(engine: StraightThrough, model: FunctionalModel) -> ColumnScaling:
-    if engine.scaling != "auto":
-        return engine.scaling
-    natural: dict[Noise, ColumnScaling] = {"unit": "raw", "equal": "common", "unequal": "columns"}
-    return natural[model.noise]
-
-
-def _rate(engine: StraightThrough, share_done: float) -> float:
-    cosine = 0.5 * (1 + np.cos(np.pi * share_done))
-    return engine.final_learning_rate + (1 - engine.final_learning_rate) * cosine
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from vcuda.data.sources import shortened
+from vcuda.data.wording import shortened
 from vcuda.errors import DataError
 from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vcuda.data.sources import listed, nearest, shortened
+from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 from vcuda.graphs import is_dag
 from vcuda.posterior import GraphSamples, Posterior

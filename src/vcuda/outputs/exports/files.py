@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from vcuda.data.sources import listed, shortened
 from vcuda.data.spreadsheets import as_cell, from_cell
+from vcuda.data.wording import listed, shortened
 from vcuda.errors import ConfigError, DataError
 from vcuda.outputs.exports.dot import from_dot, to_dot
 from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges

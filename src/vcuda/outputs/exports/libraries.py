@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vcuda.data.sources import listed, shortened
+from vcuda.data.wording import listed, shortened
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.outputs.exports.edges import (
     Edge,

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcuda.data.cells import FloatArray
 from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset, as_dataset
-from vcuda.data.interventions import Design
-from vcuda.data.partitions import BYTES_A_CELL, cells_in, is_partitioned
-from vcuda.data.sources import FloatArray
-from vcuda.data.statistics import Statistics, gather
-from vcuda.data.streaming import Mapped, Told, cells_on_disk, silent
-from vcuda.errors import DataError
+from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
+from vcuda.data.large.blocks import Mapped, Told, silent
+from vcuda.data.large.file_readers import cells_on_disk
+from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, is_partitioned
+from vcuda.data.large.passes import gather
+from vcuda.data.large.statistics import Statistics
+from vcuda.data.wording import shortened
+from vcuda.errors import ConfigError, DataError
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
 STREAMED_CELLS = 4_000_000
@@ -31,7 +34,7 @@ class LargeTable:
     Build it with `open_table`.
     """
 
-    path: Any
+    data: Any
     statistics: Statistics
 
     # A table that is streamed has only numbers, and all of them.
@@ -79,8 +82,28 @@ class LargeTable:
 
     @cached_property
     def sample(self) -> Dataset:
-        """Rows in memory, drawn uniformly, for what needs rows."""
+        """Rows in memory, drawn uniformly."""
         return self.statistics.sampled()
+
+    @property
+    def positive(self) -> npt.NDArray[np.bool_]:
+        """The columns (d,) of which every row has a logarithm, and not those of the sample alone."""
+        return self.statistics.moments.least > 0
+
+    def sample_to_fit(self) -> Dataset:
+        """The sample, for models that are fitted to rows; refused where a rare value of a column is not in it."""
+        sample, always = self.sample, None if self.design is None else self.design.always
+        for k, name in enumerate(self.names):
+            if always is not None and always[k]:
+                continue
+            free = sample.values[sample.free_rows(k), k]
+            if len(free) < FEWEST_FREE_ROWS or free.min() == free.max():
+                raise DataError(
+                    f"{self.source}: column {shortened(name)} does not vary in the {sample.n:,} of {self.n:,} rows "
+                    "that were drawn at random for a model that needs rows: leave the column out, or use model linear "
+                    "or additive, with engine exact, orders or variational, for which all rows count."
+                )
+        return sample
 
     @cached_property
     def design(self) -> Design | None:
@@ -105,7 +128,7 @@ class LargeTable:
         if not marked.any():
             return self
         again = gather(
-            self.path,
+            self.data,
             interventions=self.target_column,
             logarithm=marked,
             sample_rows=max(1, len(self.statistics.sample.rows)),
@@ -114,7 +137,7 @@ class LargeTable:
         )
         if again.fingerprint != self.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return LargeTable(self.path, again)
+        return LargeTable(self.data, again)
 
 
 def open_table(
@@ -133,34 +156,43 @@ def open_table(
     """
     if isinstance(data, LargeTable):
         return data
-    if is_partitioned(data):
-        return _open_frame(data, interventions, streamed, told, mapped)
-    path = _path(data)
-    if path is None or streamed is False or not (interventions is None or isinstance(interventions, str)):
+    kept = data if is_partitioned(data) else _path(data)
+    by_column = interventions is None or isinstance(interventions, str)
+    if kept is not None:
+        _check_wish(kept, streamed, by_column=by_column)
+    if kept is None or streamed is False or not by_column:
         return as_dataset(data, interventions=interventions, missing="keep")
-    cells = np.inf if path.is_dir() else cells_on_disk(path)
-    if not (streamed or cells > STREAMED_CELLS):
+    cells = np.inf if streamed else _cells(kept, mapped)
+    if cells <= STREAMED_CELLS:
         return as_dataset(data, interventions=interventions, missing="keep")
     try:
-        return LargeTable(str(path), gather(path, interventions=interventions, told=told, mapped=mapped))
+        return LargeTable(kept, gather(kept, interventions=interventions, told=told, mapped=mapped))
     except DataError:
-        if streamed or BYTES_A_CELL * cells > memory_available():
+        if BYTES_A_CELL * cells > memory_available():
             raise
         return as_dataset(data, interventions=interventions, missing="keep")
 
 
-def _open_frame(frame: Any, interventions: Any, streamed: bool | None, told: Told, mapped: Mapped | None) -> Any:
-    if streamed is False or not (interventions is None or isinstance(interventions, str)):
-        return as_dataset(frame, interventions=interventions, missing="keep")
-    cells = cells_in(frame, mapped=mapped)
-    if not (streamed or cells > STREAMED_CELLS):
-        return as_dataset(frame, interventions=interventions, missing="keep")
-    try:
-        return LargeTable(frame, gather(frame, interventions=interventions, told=told, mapped=mapped))
-    except DataError:
-        if streamed or BYTES_A_CELL * cells > memory_available():
-            raise
-        return as_dataset(frame, interventions=interventions, missing="keep")
+def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
+    """Refuse what a table that is not in memory cannot do."""
+    is_folder = isinstance(kept, Path) and kept.is_dir()
+    if is_folder and streamed is False:
+        raise ConfigError(
+            f"streamed=False has a table read into memory, and {kept} is a folder, whose files are read block by "
+            "block: leave it out, or give the path of one file"
+        )
+    if (is_folder or streamed) and not by_column:
+        raise ConfigError(
+            "interventions as a mask go with a table that is read into memory: of one that is read block by block (a "
+            "folder, or streamed=True) give the name of a column that says for each row what was set"
+        )
+
+
+def _cells(kept: Any, mapped: Mapped | None) -> float:
+    """About how many cells a table has that is not in memory; a folder has more than fit there."""
+    if is_partitioned(kept):
+        return cells_in(kept, mapped=mapped)
+    return np.inf if kept.is_dir() else cells_on_disk(kept)
 
 
 def _path(data: Any) -> Path | None:

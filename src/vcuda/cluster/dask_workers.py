@@ -1,4 +1,4 @@
-"""Dask clusters: the workers that a fit hands its work to, and a cluster of local processes.
+"""The workers of a Dask client, as engines take them.
 
 What is shared by many items, such as a table with its score, is the result of a small job of the scheduler's, named by
 its content: it is sent once, and made again by the scheduler when the worker that held it dies. So are the items
@@ -7,21 +7,15 @@ themselves; only when one of them has taken several workers with it the fit ends
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
-from importlib.metadata import version
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from vcuda.errors import ClusterError, ConfigError, MissingExtraError, VcudaError
-from vcuda.infer.blas import one_blas_thread
-from vcuda.infer.workers import HERE, Told, Workers, nobody
+from vcuda.cluster.on_workers import Answer, disagreement, run_item, unpacked, versions
+from vcuda.errors import ClusterError, ConfigError, VcudaError
+from vcuda.infer.workers import Told, nobody
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,70 +28,6 @@ SHORTEST_WAIT, LONGEST_WAIT = 0.001, 0.05
 SECONDS_BETWEEN_TELLING = 0.2
 # How long a cluster may be without any worker, or without its scheduler: a dead worker takes seconds to be replaced.
 PATIENCE_SECONDS = 60.0
-# Below a whole number the versions of what makes numbers must agree; of Python, which only runs them, the first two.
-PACKAGES = ("vcuda", "numpy", "scipy", "jax", "jaxlib")
-# Ctrl-C in a terminal reaches all processes started there; the fit's own process decides what it means.
-IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-
-
-# On the workers ---------------------------------------------------------------------------------------------------
-
-
-class Answer(NamedTuple):
-    """What a worker sends back: a result, or what is wrong with the request, which no other worker would mend."""
-
-    result: Any = None
-    refusal: VcudaError | None = None
-
-
-def versions() -> dict[str, str]:
-    """The versions of all that makes numbers, in this process."""
-    found = {package: version(package) for package in PACKAGES}
-    return {"python": ".".join(platform.python_version_tuple()[:2]), **found}
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Undo in this process, where the C library is GNU's, that Dask has every freed array given back to the system.
-
-    Sets of a Gaussian process then took 2.5 times as long, for arrays that are made, freed and made again. Up to 128 MB
-    are kept from now on, as a process does by itself.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        trim_threshold, mmap_threshold = -1, -3
-        mallopt(mmap_threshold, 1 << 25)
-        mallopt(trim_threshold, 1 << 27)
-
-
-@cache
-def _own_versions() -> dict[str, str]:
-    """The same, looked up once: it takes longer than many an item."""
-    return versions()
-
-
-def run_item(expected: dict[str, str], function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Answer:
-    """Run a function on a worker, with one thread of BLAS, as in the process that asked."""
-    if _own_versions() != expected:
-        return Answer(refusal=_disagreement({platform.node(): _own_versions()}, expected))
-    _keep_freed_memory()
-    try:
-        with one_blas_thread():
-            return Answer(function(shared, item))
-    except MissingExtraError as error:
-        return Answer(refusal=VcudaError(str(error)))  # its own arguments are not its message, so it cannot travel
-    except VcudaError as error:
-        return Answer(refusal=error)
-
-
-def unpacked(payload: bytes) -> Any:
-    """What was packed where the fit runs."""
-    import cloudpickle
-
-    return cloudpickle.loads(payload)
-
-
-# Where the fit runs -----------------------------------------------------------------------------------------------
 
 
 class _Shared(NamedTuple):
@@ -307,7 +237,7 @@ def _check_versions(client: Any, expected: dict[str, str]) -> None:
         )
     differing = {worker: told for worker, told in found.items() if told != expected}
     if differing:
-        raise _disagreement(differing, expected)
+        raise disagreement(differing, expected)
 
 
 def _asked_of_all(client: Any, question: Callable[[], Any]) -> dict[str, Any]:
@@ -325,78 +255,3 @@ def _asked_of_all(client: Any, question: Callable[[], Any]) -> dict[str, Any]:
         if time.monotonic() > deadline or not any(isinstance(answer, OSError) for answer in answers.values()):
             return answers
         time.sleep(1.0)
-
-
-def _disagreement(differing: dict[str, dict[str, str]], expected: dict[str, str]) -> ClusterError:
-    worker, told = next(iter(differing.items()))
-    apart = [f"{name} {told.get(name)} and not {here}" for name, here in expected.items() if told.get(name) != here]
-    return ClusterError(
-        f"the worker {worker} has {', '.join(apart)}: the same seed might give other numbers there. Install the same "
-        "versions everywhere"
-    )
-
-
-# Opening and closing ----------------------------------------------------------------------------------------------
-
-
-def as_workers(client: Any) -> Workers:
-    """What engines hand work to: the workers of a Dask client, or this process where there is none."""
-    if client is None:
-        return HERE
-    return client if isinstance(client, DaskWorkers) else DaskWorkers(client)
-
-
-@contextmanager
-def local_cluster(workers: int | None = None) -> Iterator[Any]:
-    """Start worker processes on this machine, as many as it has cores unless said, and stop them at the end.
-
-    Yields a ``distributed.Client``. All of them listen on 127.0.0.1 only, and there is no dashboard. In a script this
-    belongs under ``if __name__ == "__main__":``, since new processes import the script.
-    """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"a local cluster needs at least one worker, not {workers}")
-    distributed = _distributed()
-    with (
-        distributed.LocalCluster(
-            n_workers=workers or os.cpu_count() or 1,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address=None,
-            # Whether there is a dashboard or not, the scheduler answers HTTP; any free port will do.
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-            preload=[IGNORE_INTERRUPTS],
-            silence_logs=50,
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
-@contextmanager
-def connected(where: str) -> Iterator[Any]:
-    """A Dask client for what people type: the address of a scheduler, ``local``, or a number of local workers."""
-    if where == "local" or where.isdigit():
-        with local_cluster(None if where == "local" else int(where)) as client:
-            yield client
-        return
-    distributed = _distributed()
-    if "://" not in where:
-        raise ConfigError(
-            f"{where!r} is no Dask cluster: give the address of its scheduler, such as tcp://host:8786, or local, or a "
-            "number of local workers"
-        )
-    try:
-        client = distributed.Client(where, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"no Dask scheduler answers at {where}: start it, or mend the address") from error
-    with client:
-        yield client
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise MissingExtraError("dask", "cluster", "fitting on a cluster") from error
-    return distributed

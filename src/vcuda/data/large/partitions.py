@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vcuda.data.checks import check_memory, checked_names, memory_available
-from vcuda.data.sources import RawTable, data_row, from_pandas, nearest, shortened
-from vcuda.data.streaming import Mapped, Stream, TableReader
+from vcuda.data.cells import RawTable
+from vcuda.data.checks import memory_available
+from vcuda.data.in_memory import from_pandas
+from vcuda.data.large.blocks import BlockReader, Mapped
+from vcuda.data.wording import data_row
 from vcuda.errors import DataError
 
 SOURCE = "Dask table"
@@ -50,22 +52,7 @@ def in_memory(frame: Any) -> RawTable:
     return from_pandas(frame.compute(), source=SOURCE)
 
 
-def open_partitions(frame: Any, *, interventions: str | None = None) -> Stream:
-    """Open a Dask DataFrame as a stream of its partitions, in their order; its names are checked."""
-    described = from_pandas(frame._meta, source=SOURCE)
-    every = [name.strip() for name in described.names]
-    if interventions is not None and interventions not in every:
-        raise DataError(
-            f"{SOURCE}: there is no column {shortened(interventions)} that could tell what was set in each "
-            f"row{nearest(interventions, every)}: give the name of such a column."
-        )
-    names, notes = checked_names(described, [k for k, name in enumerate(every) if name != interventions])
-    check_memory(described, len(names))
-    tables = tuple(frame.to_delayed())
-    return Stream(SOURCE, names, (described,) * len(tables), interventions, tuple(notes), tables)
-
-
-class PartitionReader(TableReader):
+class PartitionReader(BlockReader):
     """One pass over one partition, a pandas table; messages count rows from the first of the whole table."""
 
     kind = "arrow"
@@ -79,7 +66,7 @@ class PartitionReader(TableReader):
 
         frame = self.table.set_axis(list(self.raw.names), axis="columns")
         try:
-            batch = pa.RecordBatch.from_pandas(frame[self._wanted()], preserve_index=False)
+            batch = pa.RecordBatch.from_pandas(frame[self.wanted()], preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             reason = str(error).split("\n")[0].rstrip(".")
             raise DataError(f"{SOURCE}: a partition cannot be read as a table ({reason}).") from error

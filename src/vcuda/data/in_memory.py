@@ -1,0 +1,168 @@
+"""Tables that are in memory already: those of pandas, Polars and Arrow, and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vcuda.data.cells import (
+    COMPLEX_REMEDY,
+    DATE_REMEDY,
+    TEXT_REMEDY,
+    Cells,
+    Column,
+    Kind,
+    Labels,
+    RawTable,
+    Refusal,
+    as_labels,
+    numbered,
+    parsed_text,
+    plain_cells,
+)
+from vcuda.data.wording import data_row, listed, shortened
+from vcuda.errors import ConfigError, DataError
+
+
+def from_arrow(table: Any, source: str) -> RawTable:
+    """An Arrow table, or any table that speaks Arrow's stream protocol, such as a Polars one."""
+    import pyarrow as pa
+
+    try:
+        arrow = table if isinstance(table, pa.Table) else pa.table(table)
+    except Exception as error:  # whatever the other library raises when a column has no Arrow form
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise DataError(f"{source}: it cannot be read as a table ({reason}): {TEXT_REMEDY}.") from error
+    kept, names, notes = columns_without_index(arrow.schema)
+    return RawTable(
+        source,
+        names,
+        lambda columns: cells_from_arrow(arrow.select([kept[k] for k in columns]), source, data_row),
+        lambda column: as_labels(arrow.column(kept[column]).to_pylist()),
+        data_row,
+        notes=notes,
+    )
+
+
+def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
+    """The positions and names of an Arrow schema's columns, and a note if a pandas index was left out."""
+    # pandas writes a row index as a column and says so in the metadata; read back by pandas it is no column.
+    told = schema.pandas_metadata
+    index_columns = told.get("index_columns") if isinstance(told, dict) else None
+    index = {name for name in index_columns if isinstance(name, str)} if isinstance(index_columns, list) else set()
+    every = schema.names  # once: Arrow makes a new list each time
+    kept = [k for k, name in enumerate(every) if name not in index]
+    left_out = [name for name in every if name in index]
+    notes = (f"The pandas index {listed(left_out)} was left out.",) if left_out else ()
+    return kept, tuple(every[k] for k in kept), notes
+
+
+def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, text_is_parsed: bool = False) -> Cells:
+    """All columns of an Arrow table; text that is numbers is taken for numbers only where it comes from a text file."""
+
+    def read(k: int) -> Column:
+        column = table.column(k)
+        kind = str(column.type)
+        refuse = Refusal(source, table.column_names[k], place)
+        if kind.startswith("dictionary"):
+            return _arrow_categories(column)
+        if kind.startswith(("date", "time", "duration", "month")):
+            refuse("holds dates or times", DATE_REMEDY)
+        if kind in {"string", "large_string", "string_view"}:
+            cells = column.to_pylist()
+            return parsed_text(cells, refuse) if text_is_parsed else plain_cells(cells, refuse)
+        if kind == "null":
+            return Column(np.nan, "real")
+        if not kind.startswith(("bool", "int", "uint", "halffloat", "float", "double", "decimal")):
+            refuse(f"holds values of type {kind}", TEXT_REMEDY)
+        whole: Kind = "truth" if kind == "bool" else "integer" if kind.startswith(("int", "uint")) else "real"
+        numbers = column.cast("uint8") if kind == "bool" else column
+        return Column(numbers.cast("float64", safe=False).to_numpy(), whole)
+
+    return Cells.of(table.num_rows, range(table.num_columns), read)
+
+
+def _arrow_categories(column: Any) -> Column:
+    if not column.num_chunks:
+        return Column(np.empty(0), "labels", Labels(()))
+    whole = column.unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False).astype(float) for chunk in whole.chunks])
+    return numbered(whole.chunk(0).dictionary.to_pylist(), codes, ordered=column.type.ordered)
+
+
+def from_pandas(frame: Any, *, source: str = "pandas table") -> RawTable:
+    """A pandas table; its index is no column."""
+    if frame.columns.nlevels > 1:
+        raise DataError(f"{source}: the columns have {frame.columns.nlevels} levels of names: give them one.")
+    missing = frame.columns.isna()
+    names = tuple("" if none else str(label) for label, none in zip(frame.columns, missing, strict=True))
+
+    def read(k: int) -> Column:
+        return _pandas_column(frame.iloc[:, k], Refusal(source, names[k], data_row))
+
+    return RawTable(
+        source,
+        names,
+        lambda columns: Cells.of(len(frame), columns, read),
+        lambda column: as_labels(frame.iloc[:, column].tolist()),
+        data_row,
+    )
+
+
+def _pandas_column(column: Any, refuse: Refusal) -> Column:
+    import pandas as pd
+
+    dtype, kinds = column.dtype, pd.api.types
+    if isinstance(dtype, pd.CategoricalDtype):
+        codes = column.cat.codes.to_numpy(dtype=np.float64)
+        names = [str(category) for category in dtype.categories]
+        # pandas sorts what nobody has ordered, numbers that are text by their first digit.
+        ordered = bool(dtype.ordered) or names != sorted(names)
+        return numbered(names, np.where(codes < 0, np.nan, codes), ordered=ordered)
+    if kinds.is_complex_dtype(dtype):
+        refuse("holds complex numbers", COMPLEX_REMEDY)
+    if kinds.is_datetime64_any_dtype(dtype) or kinds.is_timedelta64_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
+        refuse("holds dates or times", DATE_REMEDY)
+    if kinds.is_bool_dtype(dtype) or kinds.is_numeric_dtype(dtype):
+        kind: Kind = "truth" if kinds.is_bool_dtype(dtype) else "integer" if kinds.is_integer_dtype(dtype) else "real"
+        return Column(column.to_numpy(dtype=np.float64, na_value=np.nan), kind)
+    return plain_cells(column, refuse)
+
+
+def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
+    """A two-dimensional array, its columns named X1 ... Xd unless names are given."""
+    source = "array"
+    if hasattr(data, "toarray"):
+        raise DataError(f"{source}: sparse matrices are not read: pass data.toarray().")
+    try:
+        array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+    except ValueError:
+        raise DataError(f"{source}: its rows do not have the same length: make them equal.") from None
+    if array.dtype.names is not None:
+        raise DataError(f"{source}: it is a structured array: pass pandas.DataFrame(data).")
+    if array.ndim != 2:
+        expected = "a two-dimensional array with a row for each observation and a column for each variable"
+        raise DataError(f"{source}: its shape is {array.shape}: pass {expected}.")
+    if isinstance(names, str):
+        raise ConfigError(f"names must be a list of names, one for each column, not the text {shortened(names)}.")
+    width = array.shape[1]
+    labels = tuple(f"X{k}" for k in range(1, width + 1)) if names is None else tuple(str(name) for name in names)
+    if len(labels) != width:
+        raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
+
+    def read(columns: Sequence[int]) -> Cells:
+        refuse = Refusal(source, labels[0], data_row)
+        if array.dtype.kind == "c":
+            refuse("holds complex numbers", COMPLEX_REMEDY)
+        if array.dtype.kind in "mM":
+            refuse("holds dates or times", DATE_REMEDY)
+        if array.dtype.kind in "biuf":
+            values = array[:, columns].astype(np.float64, order="C")
+            values = values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
+            kind: Kind = "truth" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "integer"
+            return Cells(values, (kind,) * len(columns), {})
+        return Cells.of(len(array), columns, lambda k: plain_cells(array[:, k], Refusal(source, labels[k], data_row)))
+
+    return RawTable(source, labels, read, lambda column: as_labels(array[:, column].tolist()), data_row)
