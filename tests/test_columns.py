@@ -1,6 +1,5 @@
 """Columns that are chosen, or left out, of every kind of table: the others are neither read nor checked."""
 
-import json
 import re
 import shlex
 import warnings
@@ -294,7 +293,7 @@ def test_a_line_that_is_none_is_refused():
 
 # The command line -------------------------------------------------------------------------------------------------
 
-COMMAND = ("--model", "linear", "--engine", "variational", "--no-report")
+COMMAND = ("--model", "linear", "--no-report", "--engine")
 
 
 @pytest.fixture
@@ -323,11 +322,9 @@ def test_check_takes_columns_and_says_how_to_fit_them(run, odd, tmp_path):
 
 def test_the_run_tells_the_choice_and_how_to_make_it_again(run, odd, tmp_path):
     wish = ("--without", "id", "--without", '"when, exactly"')
-    assert run("fit", odd, "-o", tmp_path / "run", *COMMAND, *wish).code == 0
-    told = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert run("fit", odd, "-o", tmp_path / "run", *COMMAND, "exact", *wish).code == 0
     posterior = vcuda.Posterior.load(tmp_path / "run")
     assert posterior.provenance["data"]["without"] == ["id", "when, exactly"]
-    assert "when, exactly" in json.dumps(told)
     line = shell_line(posterior)
     assert line is not None
     assert run(*shlex.split(line)[1:], "-o", tmp_path / "again", "--no-report").code == 0
@@ -347,11 +344,11 @@ def test_a_fit_that_is_resumed_takes_the_same_columns(run, odd, tmp_path, monkey
     for name, value in (("PATIENCE", 0.0), ("APART", 0.0), ("WRITING", 1e9)):
         monkeypatch.setattr(journal_files, name, value)
     folder, wish = tmp_path / "run", ("--columns", "a,b,c")
-    assert run("fit", odd, "-o", folder, *COMMAND, *wish, "--time-limit", 1e-9).code == 130
+    assert run("fit", odd, "-o", folder, *COMMAND, "variational", *wish, "--time-limit", 1e-9).code == 130
     answer = run("fit", "--resume", folder, "--without", "a")
     assert answer.code == 2
     assert "leave --without out" in answer.err
     assert run("fit", "--resume", folder, "--time-limit", 1000).code == 0
-    assert run("fit", odd, "-o", tmp_path / "alone", *COMMAND, *wish).code == 0
+    assert run("fit", odd, "-o", tmp_path / "alone", *COMMAND, "variational", *wish).code == 0
     assert (folder / "edges.csv").read_bytes() == (tmp_path / "alone" / "edges.csv").read_bytes()
     assert vcuda.Posterior.load(folder).provenance["data"]["chosen"] == ["a", "b", "c"]
