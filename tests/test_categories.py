@@ -202,20 +202,20 @@ REFUSED = {
     "numbers too": (
         column(np.linspace(0, 1, 60)),
         "pandas table: column 'kind' holds categories ('x' and 'y') and column 'odd' holds numbers, and a table must "
-        "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out, or bin the "
-        "numbers into categories (pandas.qcut).",
+        "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out "
+        "(without=, --without), or bin the numbers into categories (pandas.qcut).",
     ),
     "many whole numbers": (column(range(60)), "column 'kind' holds categories ('x' and 'y') and column 'odd' holds"),
     "eleven whole numbers": (column(np.arange(60) % 11), "'odd' holds numbers"),
     "an identifier": (
         column([f"P{k}" for k in range(60)]),
         "pandas table: column 'odd' ('P0' in data row 1) holds another label in every row, as an identifier or free "
-        "text does: leave the column out, or join its labels into few categories.",
+        "text does: leave the column out (without=, --without), or join its labels into few categories.",
     ),
     "too many labels": (
         column([f"word {k % 51}" for k in range(60)]),
         "pandas table: column 'odd' ('word 0' in data row 1) has 51 different labels, more than 50, as an identifier "
-        "or free text does: leave the column out, or join its labels into fewer categories.",
+        "or free text does: leave the column out (without=, --without), or join its labels into fewer categories.",
     ),
     "too many categories": (column(pd.Categorical([f"word {k % 51}" for k in range(60)])), "51 different labels"),
     "a missing label": (
@@ -232,8 +232,8 @@ REFUSED = {
     "no label at all": (column(pd.Categorical([None] * 60, categories=["a"])), "there is no value in column 'odd'"),
     "one label": (
         column("same"),
-        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant, it has neither "
-        "causes nor effects.",
+        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (without=, "
+        "--without), it has neither causes nor effects.",
     ),
     "one truth value": (column([True] * 60), "'odd' does not vary ('true' in every row)"),
     "dates as text": (column(["01.02.2024", "03/04/2023"] * 30), "column 'odd' holds dates or times"),
@@ -458,7 +458,7 @@ def test_predictions_are_labels_and_new_tables_are_matched_by_label(posterior):
     assert posterior.held_out(turned) == pytest.approx(same)
     with pytest.raises(DataError, match=r"data row 3 of column 'gene' holds 'cc', which the fitted table did not"):
         posterior.held_out(test.assign(gene=["aa", "bb", *["cc"] * 498]))
-    with pytest.raises(DataError, match="knows a column 'gene' that the new table does not have"):
+    with pytest.raises(DataError, match="columns names 'gene', and there is no such column"):
         posterior.held_out(test.drop(columns="gene"))
 
 

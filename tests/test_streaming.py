@@ -164,7 +164,10 @@ def test_a_column_of_few_numbers_among_words_is_refused_at_a_word(tmp_path, rng)
     [
         (pa.array(["x", "y"] * 30), "data row 1 of column 'd' holds 'x', which is not a number"),
         (pa.array([None, "y"] * 30), "data row 2 of column 'd' holds 'y', which is not a number"),
-        (pa.array(["x", "y"] * 30).dictionary_encode(), "column 'd' holds categories: leave the column out or code it"),
+        (
+            pa.array(["x", "y"] * 30).dictionary_encode(),
+            "column 'd' holds categories: leave the column out",
+        ),
         (pa.array([pd.Timestamp(2020, 1, 1)] * 60), "column 'd' holds dates or times"),
         (pa.array([[1.0]] * 60), "column 'd' holds values of type list"),
         (pa.nulls(60), "a value is missing in column 'd', in data row 1,"),
@@ -516,6 +519,9 @@ def test_another_table_than_the_first_time_is_refused(tmp_path, rng):
     with pytest.raises(DataError, match="has changed since"):
         gather_features(write_as(frame_of(rng), path), lambda rows: rows, statistics=statistics)
     write_as(frame_of(rng).rename(columns={"a": "z"}), path)
+    with pytest.raises(DataError, match="columns names 'a', and there is no such column"):
+        gather_features(path, lambda rows: rows, statistics=statistics)
+    write_as(frame_of(rng).iloc[:, ::-1], path)
     with pytest.raises(DataError, match="not those that the statistics are about"):
         gather_features(path, lambda rows: rows, statistics=statistics)
 

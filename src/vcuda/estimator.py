@@ -24,7 +24,7 @@ class CausalPosterior(BaseEstimator):
     """Which column causes which, and how sure that is: :func:`vcuda.fit` with the manners of scikit-learn.
 
     All parameters are those of :func:`vcuda.fit`; ``random_state`` is its ``seed``, and may be a NumPy ``RandomState``,
-    or None for another result each time.
+    or None for another result each time. Columns are chosen before, as scikit-learn has it: ``X[names]``.
 
     Attributes
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -180,15 +179,14 @@ def told_knowledge(
     sink: list[str] | None,
 ) -> Knowledge:
     """What the file and the options say together."""
+    from vcuda.data.columns import names_in
     from vcuda.data.knowledge import Knowledge, as_knowledge
 
-    # Read as lines of a CSV file, so that a name with a comma can stand in quotes.
-    tiers = [[name.strip() for name in line] for line in csv.reader(tier or (), skipinitialspace=True)]
     told = Knowledge.from_dict(
         {
             "required": require or (),
             "forbidden": forbid or (),
-            "tiers": tiers,
+            "tiers": [names_in(line) for line in tier or ()],
             "within_tiers": within_tiers,
             "roots": root or (),
             "sinks": sink or (),

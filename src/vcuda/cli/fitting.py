@@ -38,7 +38,7 @@ from vcuda.cli.fit_options import (
     WithinTiers,
     told_knowledge,
 )
-from vcuda.cli.options import INTERRUPTED, Interventions, Json, OptionalTable, Seed
+from vcuda.cli.options import INTERRUPTED, Columns, Interventions, Json, OptionalTable, Seed, Without, names_of
 from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
 from vcuda.cli.terminal import (
     StopOnRequest,
@@ -91,6 +91,8 @@ def fit(
     edge_prior: EdgePrior = None,
     knowledge: KnowledgeFile = None,
     interventions: Interventions = None,
+    columns: Columns = None,
+    without: Without = None,
     require: Required = None,
     forbid: Forbidden = None,
     tier: Tiers = None,
@@ -125,6 +127,8 @@ def fit(
         options = {
             **place_of(table),
             "interventions": interventions,
+            "columns": names_of(columns),
+            "without": names_of(without),
             "streamed": streamed,
             "knowledge": None,
             "model": model,
@@ -140,6 +144,7 @@ def fit(
             "samples": samples,
             "no_report": no_report,
         }
+    from vcuda.data.columns import Choice
     from vcuda.data.large import open_table
     from vcuda.infer.progress import Progress
 
@@ -158,6 +163,7 @@ def fit(
             table or options["table"],
             interventions=options["interventions"],
             streamed=options["streamed"],
+            choice=Choice.of(options["columns"], options["without"]),
             told=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )

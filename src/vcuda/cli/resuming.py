@@ -28,6 +28,8 @@ SETTLED = (
     "edge_prior",
     "knowledge",
     "interventions",
+    "columns",
+    "without",
     "require",
     "forbid",
     "tier",
@@ -45,6 +47,8 @@ STORED: dict[str, tuple[type, ...]] = {
     "table": (str, NOTHING),
     "folder": (str, NOTHING),
     "interventions": (str, NOTHING),
+    "columns": (list, NOTHING),
+    "without": (list, NOTHING),
     "streamed": (bool, NOTHING),
     "knowledge": (dict,),
     "model": (str, NOTHING),
@@ -90,7 +94,8 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
     request = Checkpoint(checkpoint_in(run)).stored_request()
     if request is None:
         raise RunError(_nothing_to_resume(run))
-    options = dict(request["notes"])
+    # Checkpoints from before columns could be chosen say nothing of them.
+    options = {"columns": None, "without": None, **request["notes"]}
     # Whose folder it is we do not know.
     if not all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items()):
         raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")

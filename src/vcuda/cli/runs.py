@@ -89,7 +89,7 @@ def evaluate(
 
     posterior = Posterior.load(run)
     graph = read_graph(truth, posterior.names)
-    held_out = None if test is None else as_dataset(test)
+    held_out = None if test is None else as_dataset(test, columns=posterior.names)
     numbers = all_metrics(posterior, graph, samples=samples, seed=seed)
     if held_out is not None:
         numbers |= posterior.held_out(held_out, seed=seed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vcuda.cli.options import Interventions, Seed, Table
+from vcuda.cli.options import Columns, Interventions, Seed, Table, Without, names_of
 from vcuda.cli.terminal import drafts, results, say, shortened, show_table, suggest
 from vcuda.errors import RunError
 
@@ -23,12 +23,14 @@ NoiseScales = Literal["equal", "unequal"]
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 
-def check(table: Table, interventions: Interventions = None) -> None:
+def check(table: Table, interventions: Interventions = None, columns: Columns = None, without: Without = None) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
+    from vcuda.data.columns import line_of
     from vcuda.data.dataset import as_dataset
     from vcuda.data.interventions import in_words
 
-    data = as_dataset(table, interventions=interventions, missing="keep")
+    chosen = {"columns": names_of(columns), "without": names_of(without)}
+    data = as_dataset(table, interventions=interventions, missing="keep", **chosen)
     console = results()
     if data.categories is not None:
         say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns of categories.")
@@ -49,6 +51,8 @@ def check(table: Table, interventions: Interventions = None) -> None:
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
     words = [table] if interventions is None else [table, "--interventions", interventions]
+    for option, names in chosen.items():
+        words += [f"--{option}", line_of(names)] if names else []
     suggest(console, f"vcuda fit {shlex.join(words)} -o run")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcuda.data.cells import Cells, FloatArray
 from vcuda.data.findings import FEW_ROWS_A_COLUMN
-from vcuda.data.wording import data_row, listed, shortened
+from vcuda.data.wording import HOW_TO_LEAVE_OUT, data_row, listed, shortened
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def coded(cells: Cells, names: Sequence[str], *, source: str, place: Callable[[i
         raise DataError(
             f"{source}: column {shortened(names[some])} holds categories ({listed(cells.labels[some].names, 3)}) and "
             f"column {shortened(names[numbers[0]])} holds numbers, and a table must be all of one kind: code the "
-            "categories as numbers (0 and 1 for two of them), leave them out, or bin the numbers into categories "
-            "(pandas.qcut)."
+            f"categories as numbers (0 and 1 for two of them), leave them out {HOW_TO_LEAVE_OUT}, or bin the numbers "
+            "into categories (pandas.qcut)."
         )
     values, categories = np.empty_like(cells.values), []
     for k, name in enumerate(names):
@@ -76,7 +76,7 @@ def coded(cells: Cells, names: Sequence[str], *, source: str, place: Callable[[i
         if len(labels) == 1:
             raise DataError(
                 f"{source}: column {shortened(name)} does not vary ({shortened(labels[0])} in every row): leave out "
-                "what is constant, it has neither causes nor effects."
+                f"what is constant {HOW_TO_LEAVE_OUT}, it has neither causes nor effects."
             )
         values[:, k] = _positions(column, order)
         categories.append(labels)
@@ -111,8 +111,8 @@ def as_categories(data: Dataset, *, most: int = MOST_LABELS) -> Dataset:
         if present.size > most:
             raise DataError(
                 f"{data.source}: column {shortened(name)} has {present.size:,} different values, more than the {most} "
-                "that model discrete takes as categories: bin the column into fewer (pandas.qcut), leave it out, or "
-                "use a model for numbers."
+                "that model discrete takes as categories: bin the column into fewer (pandas.qcut), leave it out "
+                f"{HOW_TO_LEAVE_OUT}, or use a model for numbers."
             )
         values[:, k] = _positions(data.values[:, k], present.tolist())
         if data.categories is None:
@@ -208,18 +208,20 @@ def _check_labels(
     """Refuse labels that cannot be categories: too many of them, or another one in each row."""
     present = np.unique(codes[~np.isnan(codes)]).astype(np.int64)
     if not present.size:
-        raise DataError(f"{source}: there is no value in column {shortened(name)}: leave out what is empty.")
+        raise DataError(
+            f"{source}: there is no value in column {shortened(name)}: leave out what is empty {HOW_TO_LEAVE_OUT}."
+        )
     row = int(np.argmin(np.isnan(codes)))
     example = f"column {shortened(name)} ({shortened(labels[int(codes[row])])} in {place(row)})"
     if present.size == len(codes):
         raise DataError(
             f"{source}: {example} holds another label in every row, as an identifier or free text does: leave the "
-            "column out, or join its labels into few categories."
+            f"column out {HOW_TO_LEAVE_OUT}, or join its labels into few categories."
         )
     if present.size > MOST_LABELS:
         raise DataError(
             f"{source}: {example} has {present.size:,} different labels, more than {MOST_LABELS}, as an identifier or "
-            "free text does: leave the column out, or join its labels into fewer categories."
+            f"free text does: leave the column out {HOW_TO_LEAVE_OUT}, or join its labels into fewer categories."
         )
 
 

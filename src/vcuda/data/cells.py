@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.wording import shortened
+from vcuda.data.wording import HOW_TO_LEAVE_OUT, shortened
 from vcuda.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 
-TEXT_REMEDY = "leave the column out or code it as numbers"
-DATE_REMEDY = "leave the column out or turn it into a number, such as days since the start"
+TEXT_REMEDY = f"leave the column out {HOW_TO_LEAVE_OUT} or code it as numbers"
+DATE_REMEDY = f"leave the column out {HOW_TO_LEAVE_OUT} or turn it into a number, such as days since the start"
 COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 # A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
 MOSTLY = 0.5

@@ -15,7 +15,7 @@ import numpy as np
 
 from vcuda.data.cells import FloatArray, RawTable, is_number
 from vcuda.data.interventions import BoolArray
-from vcuda.data.wording import data_row, listed, nearest, shortened
+from vcuda.data.wording import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -43,24 +43,14 @@ Missing = Literal["refuse", "keep"]
 # Names and size, before a cell is read ----------------------------------------------------------------------
 
 
-def variable_columns(raw: RawTable, target_column: str | None) -> list[int]:
-    """The positions of all columns but the one that says what was set in each row, which must be there."""
-    every = [name.strip() for name in raw.names]
-    if target_column is not None and target_column not in every:
-        raise DataError(
-            f"{raw.source}: there is no column {shortened(target_column)} that could tell what was set in each "
-            f"row{nearest(target_column, every)}: give the name of such a column."
-        )
-    return [k for k, name in enumerate(every) if name != target_column]
-
-
 def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], list[str]]:
     """The names of the columns that are kept, by position, without spaces around them, and a note of what was done."""
     given = [raw.names[k] for k in kept]
     names = tuple(name.strip() for name in given)
     nameless = [k for k, name in enumerate(names) if not name or re.fullmatch(r"Unnamed: \d+", name)]
     first = names[0] if names else ""
-    if len(names) > 1 and (nameless[:1] == [0] or re.fullmatch(r"__index_level_\d+__", first)):
+    leads = len(names) > 1 and kept[0] == 0
+    if leads and (nameless[:1] == [0] or re.fullmatch(r"__index_level_\d+__", first)):
         raise DataError(
             f"{raw.source}: the first column has no name and looks like row numbers that were saved with the "
             "table: save it without them (pandas: index=False, R: row.names = FALSE), or name the column if "
@@ -69,7 +59,7 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     if nameless:
         hint = " (a separator at the end of the first line makes one)" if raw.has_header_line else ""
         raise DataError(
-            f"{raw.source}: column {nameless[0] + 1:,} has no name: give it one, or remove the column{hint}."
+            f"{raw.source}: column {kept[nameless[0]] + 1:,} has no name: give it one, or remove the column{hint}."
         )
     if len(names) < 2:
         count = f"only one column, {shortened(first)}" if names else "no columns"
@@ -77,7 +67,7 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
             f"{raw.source}: the table has {count}: a graph needs at least two, separated in a text file by "
             "commas, semicolons or tabs."
         )
-    if raw.has_header_line and all(is_number(name) for name in names):
+    if raw.has_header_line and all(is_number(name) for name in raw.names):
         example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
         raise DataError(
             f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: "
@@ -85,7 +75,7 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        at = [f"{k + 1:,}" for k, name in enumerate(names) if name == repeated[0]]
+        at = [f"{k + 1:,}" for k, name in zip(kept, names, strict=True) if name == repeated[0]]
         raise DataError(
             f"{raw.source}: the name {shortened(repeated[0])} stands over columns {', '.join(at[:-1])} and "
             f"{at[-1]}: give each column a name of its own."
@@ -156,7 +146,7 @@ def check_memory(raw: RawTable, columns: int) -> None:
         raise DataError(
             f"{raw.source}: {columns:,} columns would need about {needed / 1e9:,.1f} GB of memory "
             f"({SQUARE_ARRAYS} arrays of {columns:,} x {columns:,}) and {available / 1e9:,.1f} GB are free: "
-            f"choose at most {most:,} columns, or use a machine with more memory."
+            f"choose at most {most:,} columns {HOW_TO_CHOOSE}, or use a machine with more memory."
         )
 
 
@@ -168,7 +158,7 @@ def check_size(raw: RawTable, columns: int) -> None:
         raise DataError(
             f"{raw.source}: {raw.rows:,} rows of {columns:,} columns would need about "
             f"{8 * CELL_COPIES * cells / 1e9:,.1f} GB of memory and {available / 1e9:,.1f} GB are free: take fewer "
-            "rows, or use a machine with more memory."
+            f"rows or columns {HOW_TO_CHOOSE}, or use a machine with more memory."
         )
 
 
@@ -209,15 +199,15 @@ def check_columns(
     empty = np.flatnonzero(present == 0)
     if empty.size:
         which = f"column{'s' if empty.size > 1 else ''} {listed([names[k] for k in empty.tolist()])}"
-        raise DataError(f"{source}: there is no value in {which}: leave out what is empty.")
+        raise DataError(f"{source}: there is no value in {which}: leave out what is empty {HOW_TO_LEAVE_OUT}.")
     if missing == "refuse" and present.min() < len(values):
         _refuse_gaps(source, names, np.isnan(values), place)
     few = np.flatnonzero(present < min(MINIMUM_PRESENT, len(values)))
     if few.size:
         raise DataError(
             f"{source}: column {shortened(names[few[0]])} has only {present[few[0]]} values, and the other "
-            f"{len(values) - present[few[0]]:,} are missing: leave the column out, or have at least {MINIMUM_PRESENT} "
-            "values in it."
+            f"{len(values) - present[few[0]]:,} are missing: leave the column out {HOW_TO_LEAVE_OUT}, or have at "
+            f"least {MINIMUM_PRESENT} values in it."
         )
     least = np.fmin.reduce(values, axis=0)
     constant = np.flatnonzero(np.fmax.reduce(values, axis=0) == least).tolist()
@@ -227,7 +217,9 @@ def check_columns(
         fault = f"column {which} does not vary ({least[constant[0]]:g} {everywhere})"
         if len(constant) > 1:
             fault = f"columns {which} do not vary"
-        raise DataError(f"{source}: {fault}: leave out what is constant, it has neither causes nor effects.")
+        raise DataError(
+            f"{source}: {fault}: leave out what is constant {HOW_TO_LEAVE_OUT}, it has neither causes nor effects."
+        )
 
 
 def _refuse_gaps(source: str, names: Sequence[str], gaps: BoolArray, place: Callable[[int], str]) -> NoReturn:

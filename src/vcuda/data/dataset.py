@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,11 @@ from vcuda.data.checks import (
     check_size,
     checked_names,
     too_large_refused,
-    variable_columns,
 )
+from vcuda.data.columns import EVERY_COLUMN, Choice, left_out, variable_columns
 from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
-from vcuda.data.in_memory import from_array, from_arrow, from_pandas
+from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, Design, as_mask, check_free_cells, set_cells
 from vcuda.data.wording import shortened
 from vcuda.errors import ConfigError, DataError
@@ -65,6 +65,8 @@ class Dataset:
     categories
         The labels of each column where all columns hold categories; ``values`` are then codes 0, 1, 2, ... for them.
         None for a table of numbers.
+    choice
+        Which columns were taken of the user's table, if somebody said so.
     """
 
     names: tuple[str, ...]
@@ -74,6 +76,7 @@ class Dataset:
     interventions: BoolArray | None = None
     target_column: str | None = None
     categories: Categories | None = None
+    choice: Choice = EVERY_COLUMN
 
     def __post_init__(self) -> None:
         values = self.values
@@ -201,6 +204,8 @@ def as_dataset(
     *,
     names: Sequence[str] | None = None,
     interventions: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
     missing: Missing = "refuse",
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
@@ -214,7 +219,11 @@ def as_dataset(
         The column names of an array, X1 ... Xd if not given.
     interventions
         Which cells an experiment set. The name of a column that says so for each row: empty or "none", the name of a
-        variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names.
+        variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names. Of a
+        table from which columns are chosen the mask is about all.
+    columns, without
+        Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
+        table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
     missing
         ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which fills them by
         imputation. Rows without any value are left out, with a note.
@@ -234,30 +243,51 @@ def as_dataset(
         raise ConfigError("names belong to an array; this table has names of its own: rename its columns instead.")
     if missing not in ("refuse", "keep"):
         raise ConfigError(f"missing must be refuse or keep, not {missing!r}.")
-    if isinstance(interventions, str) and not isinstance(data, Dataset) and not _is_bundled(data):
-        return _without_empty_rows(_checked(_raw_table(data, names), target_column=interventions, missing=missing))
-    table = data if isinstance(data, Dataset) else _dataset(data, names, missing)
-    if isinstance(data, Dataset) and data.missing is not None:
-        check_columns(data.source, data.names, data.values, missing=missing)
-    if interventions is None or (isinstance(interventions, str) and interventions == table.target_column):
-        return _without_empty_rows(table)
-    if isinstance(interventions, str):
-        raise ConfigError(
-            f"{table.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
-            "numbers only: name it when the Dataset is made, by as_dataset."
-        )
-    return _without_empty_rows(_with_interventions(table, as_mask(interventions, table.names, table.n)))
-
-
-def _dataset(data: Any, names: Sequence[str] | None, missing: Missing) -> Dataset:
+    choice = Choice.of(columns, without)
+    if isinstance(data, Dataset):
+        return _without_empty_rows(_taken_of(data, choice, interventions, missing))
     if _is_bundled(data):
         from vcuda.data import library
 
-        return library.load(data).dataset
-    return _checked(_raw_table(data, names), missing=missing)
+        return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing))
+    raw = _raw_table(data, names)
+    with too_large_refused(raw.source):
+        return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))
 
 
-def _is_bundled(data: object) -> bool:
+def _taken_of(given: Dataset, choice: Choice, interventions: Any, missing: Missing) -> Dataset:
+    """A table that is checked already, or some of its columns."""
+    if isinstance(interventions, str) and interventions != given.target_column:
+        raise ConfigError(
+            f"{given.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
+            "numbers only: name it when the Dataset is made, by as_dataset."
+        )
+    kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
+    table = given if len(kept) == given.d else _narrowed(given, kept, choice)
+    if table.missing is not None:
+        check_columns(table.source, table.names, table.values, missing=missing)
+    if interventions is None or isinstance(interventions, str):
+        return table
+    return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
+
+
+def _narrowed(given: Dataset, kept: Sequence[int], choice: Choice) -> Dataset:
+    """The columns of a table at some positions, with what there is to be noted of them."""
+    names = tuple(given.names[k] for k in kept)
+    held = None if given.interventions is None else given.interventions[:, kept]
+    table = replace(
+        given,
+        names=names,
+        values=given.values[:, kept],
+        interventions=None if held is None or not held.any() else _read_only(held),
+        categories=None if given.categories is None else tuple(given.categories[k] for k in kept),
+        choice=given.choice.then(choice, names),
+    )
+    before = {*_found(given), *gap_notes(given)}
+    return replace(table, notes=(*(note for note in given.notes if note not in before), *_found(table)))
+
+
+def _is_bundled(data: object) -> TypeGuard[str]:
     from vcuda.data import library
 
     return isinstance(data, str) and data in library.names()
@@ -281,8 +311,7 @@ def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
     if hasattr(data, "collect") and hasattr(data, "collect_schema"):
         raise DataError("Polars table: it is lazy and holds no numbers yet: pass data.collect().")
     if hasattr(data, "__arrow_c_stream__") and not _is_array(data):
-        maker = "Polars" if type(data).__module__.startswith("polars") else "Arrow"
-        return from_arrow(data, f"{maker} table")
+        return from_polars(data) if type(data).__module__.startswith("polars") else from_arrow(data, "Arrow table")
     if not _is_array(data):
         raise DataError(
             f"a {type(data).__name__} is no table: pass a path, a pandas, Polars or Arrow table, or a "
@@ -297,35 +326,47 @@ def _is_array(data: object) -> bool:
     return isinstance(data, (list, tuple)) or hasattr(data, "__array__") or hasattr(data, "toarray")
 
 
-def _checked(raw: RawTable, *, target_column: str | None = None, missing: Missing = "refuse") -> Dataset:
-    with too_large_refused(raw.source):
-        return _read_and_checked(raw, target_column, missing)
-
-
-def _read_and_checked(raw: RawTable, target_column: str | None, missing: Missing) -> Dataset:
-    check_memory(raw, len(raw.names))
-    check_size(raw, len(raw.names))
-    kept = variable_columns(raw, target_column)
+def _read_and_checked(raw: RawTable, choice: Choice, interventions: Any, missing: Missing) -> Dataset:
+    target_column = interventions if isinstance(interventions, str) else None
+    kept = variable_columns(raw, target_column, choice)
+    check_memory(raw, len(kept))
+    check_size(raw, len(kept))
     names, notes = checked_names(raw, kept)
     read = raw.read(kept)
     check_rows(raw, read.values)
     values, categories, remarks = coded(read, names, source=raw.source, place=raw.place)
     check_cells(raw, names, values, missing=missing)
     values.flags.writeable = False
-    bare = Dataset(names, values, raw.source, categories=categories)
+    bare = Dataset(names, values, raw.source, categories=categories, choice=choice)
     check_scales(bare)
-    found = [*findings(bare), *number_findings(bare)] if categories is None else category_findings(bare)
-    table = replace(bare, notes=(*raw.notes, *notes, *remarks, *found))
-    if target_column is None:
+    table = replace(bare, notes=(*raw.notes, *notes, *remarks, *_found(bare)))
+    if interventions is None:
         return table
-    cells = raw.labels([name.strip() for name in raw.names].index(target_column))
+    every = [name.strip() for name in raw.names]
+    if target_column is None:
+        return _with_interventions(table, as_mask(interventions, every, table.n)[:, kept])
+    cells = raw.labels(every.index(target_column))
     if len(cells) != table.n:
         raise DataError(
             f"{raw.source}: column {shortened(target_column)} has {len(cells):,} cells and the table {table.n:,} rows, "
             "so that quotes or line breaks in it can be read in two ways: save the table again."
         )
-    held = set_cells(cells, names, column=target_column, source=raw.source, place=raw.place)
+    held = set_cells(
+        cells,
+        names,
+        column=target_column,
+        source=raw.source,
+        place=raw.place,
+        left_out=left_out(raw, names, target_column),
+    )
     return replace(_with_interventions(table, held), target_column=target_column)
+
+
+def _found(table: Dataset) -> list[str]:
+    """What is worth a note in the cells of a table."""
+    if table.categories is not None:
+        return category_findings(table)
+    return [*findings(table), *number_findings(table)]
 
 
 def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:

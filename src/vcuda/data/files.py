@@ -71,14 +71,8 @@ def _from_text(path: Path) -> RawTable:
         return data_row(row)
 
     def read(columns: Sequence[int]) -> Cells:
-        check_text_size(path)
-        table = _read_text(path, width=len(names))
-        if table.num_columns != len(names):
-            raise DataError(
-                f"{path}: the first line can be read as {len(names):,} or as {table.num_columns:,} names, depending on "
-                "what its quotes mean: save the table again, with quotes around whole cells only."
-            )
-        table = table.select(list(columns))
+        check_text_size(path, share=len(columns) / len(names))
+        table = _read_text(path, names, columns)
         return cells_from_arrow(table, str(path), place, text_is_parsed=True)
 
     def labels(column: int) -> list[str]:
@@ -89,39 +83,53 @@ def _from_text(path: Path) -> RawTable:
     return RawTable(str(path), names, read, labels, place, has_header_line=True)
 
 
-def _read_text(path: Path, *, width: int) -> Any:
+def _read_text(path: Path, names: Sequence[str], columns: Sequence[int]) -> Any:
+    """The cells of some columns, whose names no other column has; the others are not converted."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    chosen = [names[k] for k in columns]
     with unreadable_refused(path):
+        # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
+        reading = arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * len(names)))
+        parsing = arrow_csv.ParseOptions(delimiter=separator_of(path), newlines_in_values=True)
+        converting = arrow_csv.ConvertOptions(strings_can_be_null=True)
         try:
-            table = arrow_csv.read_csv(
-                str(path),
-                # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
-                read_options=arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * width)),
-                parse_options=arrow_csv.ParseOptions(delimiter=separator_of(path), newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(strings_can_be_null=True),
-            )
+            if len(chosen) < len(names):
+                with arrow_csv.open_csv(str(path), reading, parsing, converting) as start:
+                    _check_width(path, len(names), len(start.schema))
+                converting.include_columns = chosen
+            table = arrow_csv.read_csv(str(path), reading, parsing, converting)
         except pa.ArrowInvalid:
-            refuse_ragged(path, width)
+            refuse_ragged(path, len(names))
             raise
+        _check_width(path, len(chosen), table.num_columns)
         if pa.binary() in table.schema.types:  # what Arrow takes text for that is not UTF-8
             raise UnicodeDecodeError("utf-8", b"", 0, 0, "a column is not text")
         return table
 
 
+def _check_width(path: Path, expected: int, found: int) -> None:
+    if found != expected:
+        raise DataError(
+            f"{path}: the first line can be read as {expected:,} or as {found:,} names, depending on what its quotes "
+            "mean: save the table again, with quotes around whole cells only."
+        )
+
+
 def _from_arrow_file(path: Path, kind: str) -> RawTable:
     with unreadable_refused(path), mapped_file(path) as file:
         reader = arrow_reader(file, kind)
-        kept, names, notes = columns_without_index(reader.schema)
+        _, names, notes = columns_without_index(reader.schema)
         rows = reader.count_rows() if hasattr(reader, "count_rows") else None
 
     def table(columns: Sequence[int]) -> Any:
         with unreadable_refused(path), mapped_file(path) as file:
-            read = arrow_reader(file, kind).read_all()
+            chosen = [names[k] for k in columns]
+            read = arrow_reader(file, kind, chosen).read_all().select(chosen)
             # What Arrow takes on trust, above all that offsets and codes lie inside their buffers.
             read.validate(full=True)
-            return read.select([kept[k] for k in columns])
+            return read
 
     def cells(columns: Sequence[int]) -> Cells:
         found = table(columns)

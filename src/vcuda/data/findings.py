@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.wording import listed, shortened
+from vcuda.data.wording import HOW_TO_LEAVE_OUT, listed, shortened
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -39,7 +39,9 @@ def findings(data: Dataset) -> list[str]:
         )
     counting = np.flatnonzero(np.all(np.diff(data.values, axis=0) == 1, axis=0))
     notes.extend(
-        f"Column {shortened(data.names[k])} only counts the rows: leave it out if it is a row number." for k in counting
+        f"Column {shortened(data.names[k])} only counts the rows: if it is a row number, leave it out "
+        f"{HOW_TO_LEAVE_OUT}."
+        for k in counting
     )
     lost = np.flatnonzero(data.scale < SMALLEST_RELATIVE_SCALE * np.abs(data.mean))
     notes.extend(

@@ -7,12 +7,13 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from vcuda.data.checks import CELL_COPIES, memory_available
+from vcuda.data.wording import HOW_TO_CHOOSE
 from vcuda.errors import DataError
 
 FILE_KINDS = {
@@ -97,9 +98,12 @@ def _undecodable_line(path: Path) -> int | None:
 # Text ---------------------------------------------------------------------------------------------------------
 
 
-def check_text_size(path: Path) -> None:
-    """Refuse text whose cells the memory cannot hold, also where a small archive unfolds to it."""
-    available, cell = memory_available(), 8 * CELL_COPIES
+def check_text_size(path: Path, *, share: float = 1.0) -> None:
+    """Refuse text whose cells the memory cannot hold, also where a small archive unfolds to it.
+
+    ``share`` is that of the columns that are wanted.
+    """
+    available, cell = memory_available() / share, 8 * CELL_COPIES
     most_text = path.stat().st_size * (HIGHEST_COMPRESSION if extension_of(path)[1] else 1)
     if (1 + cell) * most_text <= available:  # even if it has nothing but empty cells
         return
@@ -109,8 +113,8 @@ def check_text_size(path: Path) -> None:
             needed += len(block) + cell * sum(map(block.count, CELL_ENDS))
     if needed > available:
         raise DataError(
-            f"{path}: the cells of the table would need more than the {available / 1e9:,.2g} GB of memory that are "
-            "free: take fewer rows or columns, or use a machine with more memory."
+            f"{path}: the cells of the table would need more than the {share * available / 1e9:,.2g} GB of memory "
+            f"that are free: take fewer rows or columns {HOW_TO_CHOOSE}, or use a machine with more memory."
         )
 
 
@@ -185,30 +189,41 @@ def mapped_file(path: Path) -> Any:
 class _ParquetReader:
     """Parquet with the two words of an Arrow reader: the schema at once, the cells when asked."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, columns: Sequence[str] | None) -> None:
         from pyarrow.parquet import ParquetFile
 
-        self._file = ParquetFile(file)
+        self._file, self._columns = ParquetFile(file), columns
         self.schema = self._file.schema_arrow
 
     def count_rows(self) -> int:
         return int(self._file.metadata.num_rows)
 
     def read_all(self) -> Any:
-        return self._file.read()
+        # Arrow brings what begins with such a name and a dot as well.
+        return self._file.read(columns=self._columns)
 
 
-def arrow_reader(file: Any, kind: str) -> Any:
-    """A reader of a file that Arrow has mapped: its ``schema`` at once, all cells by ``read_all``."""
+def arrow_reader(file: Any, kind: str, columns: Sequence[str] | None = None) -> Any:
+    """A reader of a file that Arrow has mapped: its ``schema`` at once, the cells by ``read_all``.
+
+    Of a file with other columns than those that are named it may bring some of the others, and reads no more.
+    """
     if kind == "parquet":
-        return _ParquetReader(file)
+        return _ParquetReader(file, columns)
     import pyarrow as pa
 
     start = file.read(8)
     file.seek(0)
-    if start.startswith(ARROW_FILE):
-        return pa.ipc.open_file(file)
+    is_file = start.startswith(ARROW_FILE)
     # Streams of before 2019 begin with the length of the schema, which the file must hold.
-    if not start.startswith(ARROW_STREAM) and int.from_bytes(start[:4], "little") > file.size():
+    if not is_file and not start.startswith(ARROW_STREAM) and int.from_bytes(start[:4], "little") > file.size():
         raise ValueError("it has no mark of an Arrow or Feather file")
-    return pa.ipc.open_stream(file)
+    opened = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    reader = opened(file)
+    every = reader.schema.names  # once: Arrow makes a new list each time
+    wanted = set(every if columns is None else columns)
+    fields = [k for k, name in enumerate(every) if name in wanted]
+    if len(fields) in (0, len(every)):  # Arrow takes a list of none for one of all
+        return reader
+    file.seek(0)
+    return opened(file, options=pa.ipc.IpcReadOptions(included_fields=fields))

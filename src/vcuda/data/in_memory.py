@@ -27,14 +27,8 @@ from vcuda.errors import ConfigError, DataError
 
 
 def from_arrow(table: Any, source: str) -> RawTable:
-    """An Arrow table, or any table that speaks Arrow's stream protocol, such as a Polars one."""
-    import pyarrow as pa
-
-    try:
-        arrow = table if isinstance(table, pa.Table) else pa.table(table)
-    except Exception as error:  # whatever the other library raises when a column has no Arrow form
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise DataError(f"{source}: it cannot be read as a table ({reason}): {TEXT_REMEDY}.") from error
+    """An Arrow table, or any table that speaks Arrow's stream protocol."""
+    arrow = _as_arrow(table, source)
     kept, names, notes = columns_without_index(arrow.schema)
     return RawTable(
         source,
@@ -44,6 +38,32 @@ def from_arrow(table: Any, source: str) -> RawTable:
         data_row,
         notes=notes,
     )
+
+
+def from_polars(frame: Any) -> RawTable:
+    """A Polars table; Arrow gets what is read of it, since some columns may have no Arrow form."""
+    source, names = "Polars table", tuple(frame.columns)
+
+    def arrow(columns: Sequence[int]) -> Any:
+        return _as_arrow(frame.select([names[k] for k in columns]), source)
+
+    return RawTable(
+        source,
+        names,
+        lambda columns: cells_from_arrow(arrow(columns), source, data_row),
+        lambda column: as_labels(arrow([column]).column(0).to_pylist()),
+        data_row,
+    )
+
+
+def _as_arrow(table: Any, source: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return table if isinstance(table, pa.Table) else pa.table(table)
+    except Exception as error:  # whatever the other library raises when a column has no Arrow form
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise DataError(f"{source}: it cannot be read as a table ({reason}): {TEXT_REMEDY}.") from error
 
 
 def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
@@ -153,7 +173,7 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
         raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
 
     def read(columns: Sequence[int]) -> Cells:
-        refuse = Refusal(source, labels[0], data_row)
+        refuse = Refusal(source, labels[columns[0]], data_row)
         if array.dtype.kind == "c":
             refuse("holds complex numbers", COMPLEX_REMEDY)
         if array.dtype.kind in "mM":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,25 +22,34 @@ FEWEST_FREE_ROWS = 5
 
 
 def set_cells(
-    cells: Sequence[str], names: Sequence[str], *, column: str, source: str, place: Callable[[int], str]
+    cells: Sequence[str],
+    names: Sequence[str],
+    *,
+    column: str,
+    source: str,
+    place: Callable[[int], str],
+    left_out: Collection[str] = (),
 ) -> BoolArray:
     """The mask (n, d) that a column of targets stands for, one cell a row.
 
     A cell is empty or a word for nothing, the name of a variable, or several names joined by semicolons, commas or
-    plus signs; a name that holds such a sign itself is understood when it stands alone.
+    plus signs; a name that holds such a sign itself is understood when it stands alone. Columns that are left out may
+    have been set as well: that marks no cell.
     """
-    at = {name: k for k, name in enumerate(names)}
+    at: dict[str, int | None] = dict.fromkeys(left_out)
+    at |= {name: k for k, name in enumerate(names)}
     known: dict[str, list[int]] = {}
     held = np.zeros((len(cells), len(names)), dtype=bool)
     for row, cell in enumerate(cells):
         if cell not in known:
-            known[cell] = [at[name] for name in _targets(cell, at, column, source, place, row)]
+            set_here = [at[name] for name in _targets(cell, at, column, source, place, row)]
+            known[cell] = [k for k in set_here if k is not None]
         held[row, known[cell]] = True
     return held
 
 
 def _targets(
-    cell: str, at: dict[str, int], column: str, source: str, place: Callable[[int], str], row: int
+    cell: str, at: Collection[str], column: str, source: str, place: Callable[[int], str], row: int
 ) -> list[str]:
     if cell in at:
         return [cell]

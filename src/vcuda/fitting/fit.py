@@ -16,6 +16,7 @@ import numpy as np
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior
+from vcuda.data.columns import Choice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.knowledge import Knowledge, as_knowledge
@@ -53,6 +54,8 @@ def fit(
     prior: float | DagPrior | None = None,
     knowledge: Knowledge | str | PathLike[str] | None = None,
     interventions: Any = None,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
     engine: str | Engine = "auto",
     preset: Preset = "default",
     standardise: bool = False,
@@ -94,6 +97,9 @@ def fit(
         Which cells an experiment set: the name of a column that says for each row what was set (nothing, one variable
         or several), or a mask of the table's shape. Such a cell tells nothing of its own causes. What was set in every
         row has no causes.
+    columns, without
+        Names of the columns to take, or of those to leave out, such as an identifier or a date; by default all are
+        taken. The others are neither read nor checked. The column of ``interventions`` need not be among them.
     engine
         ``"auto"`` takes the best one for the size of the problem: ``"exact"`` (up to about 20 columns), ``"orders"``
         (up to thousands), ``"variational"``; ``"straight-through"`` is the paper's, for mlp. Other methods, to compare
@@ -134,7 +140,12 @@ def fit(
     """
     workers = as_workers(client)
     table = open_table(
-        data, interventions=interventions, streamed=streamed, told=reading(progress), mapped=mapped_by(workers)
+        data,
+        interventions=interventions,
+        streamed=streamed,
+        choice=Choice.of(columns, without),
+        told=reading(progress),
+        mapped=mapped_by(workers),
     )
     _check(model, engine, noise, preset, time_limit)
     check_imputations(imputations)
@@ -203,6 +214,7 @@ def fit(
             "fingerprint": given.fingerprint,
             "rows": given.n,
             "columns": table.d,
+            **given.choice.told(),
             "notes": notes,
         },
         "versions": versions(),

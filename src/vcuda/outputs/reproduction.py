@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vcuda.data.columns import line_of
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
 from vcuda.posterior.posterior import Posterior
@@ -49,6 +50,7 @@ def python_lines(posterior: Posterior) -> list[str]:
         if column is None:
             comments.append("# mask: the cells that experiments set, with the shape of the table")
         arguments.append(f"interventions={'mask' if column is None else repr(column)}")
+    arguments += [f"{option}={names!r}" for option, names in _choice(made).items()]
     if made.get("imputations"):
         arguments.append(f"imputations={made['imputations']}")
     if made["preset"] != "default":
@@ -89,11 +91,19 @@ def shell_line(posterior: Posterior) -> str | None:
     words += ["--engine", made["engine"]["name"]]
     words += ["--edge-prior", repr(made["prior"]["edge_probability"])] if made.get("prior") else []
     words += ["--interventions", design["column"]] if design else []
+    for option, names in _choice(made).items():
+        words += [f"--{option}", line_of(names)]
     words += ["--imputations", str(made["imputations"])] if made.get("imputations") else []
     words += ["--preset", made["preset"]] if made["preset"] != "default" else []
     words += ["--standardise"] if made["standardise"] else []
     words += ["--time-limit", repr(made["time_limit"])] if made.get("time_limit") is not None else []
     return shlex.join([*words, "--seed", str(made["seed"])])
+
+
+def _choice(made: dict[str, Any]) -> dict[str, list[str]]:
+    """Which columns were taken of the table, or left out, by the option that says so."""
+    options = {"columns": "chosen", "without": "without"}
+    return {option: made["data"][key] for option, key in options.items() if made["data"].get(key)}
 
 
 def is_readable(source: str) -> bool:

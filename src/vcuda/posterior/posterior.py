@@ -13,7 +13,6 @@ import pandas as pd
 
 from vcuda.data.categories import Categories, codes_by_label, labelled_frame
 from vcuda.data.dataset import as_dataset
-from vcuda.errors import DataError
 from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.laws import Law, Prediction
 from vcuda.posterior.samples import GraphSamples
@@ -133,11 +132,8 @@ class Posterior:
         return error | {"log_likelihood": log_likelihood, "nll": -log_likelihood / len(self.names)}
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
-        table = as_dataset(data)
+        table = as_dataset(data, columns=self.names)
         if table.names != self.names:
-            missing = [name for name in self.names if name not in table.names]
-            if missing:
-                raise DataError(f"the posterior knows a column {missing[0]!r} that the new table does not have")
             table = as_dataset(table.to_frame()[list(self.names)])
         values = table.values if self.categories is None else codes_by_label(table, self.categories)
         return self.law.predict(np.random.default_rng(seed), values, graphs, names=self.names)

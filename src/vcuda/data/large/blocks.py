@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vcuda.data.cells import TEXT_REMEDY, FloatArray, RawTable, as_labels, is_number
 from vcuda.data.checks import LARGEST_VALUE, check_cells
+from vcuda.data.columns import left_out
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.interventions import set_cells
 from vcuda.data.wording import shortened
@@ -144,6 +145,7 @@ class BlockReader:
             column=self.target_column or "",
             source=self.raw.source,
             place=lambda label: self._place(int(np.argmax(codes == label))),
+            left_out=left_out(self.raw, self.names, self.target_column),
         )
         sets = [tuple(np.flatnonzero(row).tolist()) for row in held]
         targets = tuple(dict.fromkeys(sets))

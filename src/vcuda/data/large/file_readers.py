@@ -96,7 +96,7 @@ class FileReader(BlockReader):
         import pyarrow as pa
 
         with pa.memory_map(str(self.path)) as file:
-            reader = arrow_reader(file, "arrow")
+            reader = arrow_reader(file, "arrow", self.wanted())
             if not hasattr(reader, "num_record_batches"):
                 for batch in reader:
                     self.share = file.tell() / file.size()

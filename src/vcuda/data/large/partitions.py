@@ -11,7 +11,7 @@ from vcuda.data.cells import RawTable
 from vcuda.data.checks import memory_available
 from vcuda.data.in_memory import from_pandas
 from vcuda.data.large.blocks import BlockReader, Mapped
-from vcuda.data.wording import data_row
+from vcuda.data.wording import HOW_TO_CHOOSE, data_row
 from vcuda.errors import DataError
 
 SOURCE = "Dask table"
@@ -23,6 +23,16 @@ def is_partitioned(data: object) -> bool:
     """Whether a table is a Dask DataFrame, which no program has that has not imported Dask's."""
     dataframe = sys.modules.get("dask.dataframe")
     return dataframe is not None and isinstance(data, dataframe.DataFrame)
+
+
+def described(frame: Any) -> RawTable:
+    """A Dask DataFrame without its rows: its names, for whoever chooses some of its columns."""
+    return from_pandas(frame._meta, source=SOURCE)
+
+
+def narrowed(frame: Any, columns: Sequence[int]) -> Any:
+    """The frame with no other columns than those at these positions: the others need not be computed."""
+    return frame if list(columns) == list(range(len(frame.columns))) else frame.iloc[:, list(columns)]
 
 
 def cells_in(frame: Any, *, mapped: Mapped | None = None) -> int:
@@ -42,18 +52,30 @@ def _length(shared: None, item: tuple[Any]) -> int:
 
 
 def in_memory(frame: Any) -> RawTable:
-    """All of a Dask DataFrame as a table in memory, if there is room for it."""
-    cells = cells_in(frame)
-    if BYTES_A_CELL * cells > memory_available():
-        raise DataError(
-            f"{SOURCE}: its {cells:,} cells do not fit into memory: give it to fit, which reads it partition by "
-            "partition, or take a part of it."
-        )
-    return from_pandas(frame.compute(), source=SOURCE)
+    """A Dask DataFrame as a table in memory, of which the columns that are asked for must have room there."""
+
+    def computed(columns: Sequence[int]) -> RawTable:
+        part = narrowed(frame, columns)
+        cells = cells_in(part)
+        if BYTES_A_CELL * cells > memory_available():
+            raise DataError(
+                f"{SOURCE}: its {cells:,} cells do not fit into memory: give it to fit, which reads it partition by "
+                f"partition, or take a part of it {HOW_TO_CHOOSE}."
+            )
+        return from_pandas(part.compute(), source=SOURCE)
+
+    return replace(
+        described(frame),
+        read=lambda columns: computed(columns).read(range(len(columns))),
+        labels=lambda column: computed([column]).labels(0),
+    )
 
 
 class PartitionReader(BlockReader):
-    """One pass over one partition, a pandas table; messages count rows from the first of the whole table."""
+    """One pass over one partition, a pandas table that has only the columns that are `wanted`, in their order.
+
+    Messages count rows from the first of the whole table.
+    """
 
     kind = "arrow"
 
@@ -64,9 +86,9 @@ class PartitionReader(BlockReader):
     def batches(self, most: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        frame = self.table.set_axis(list(self.raw.names), axis="columns")
+        frame = self.table.set_axis(self.wanted(), axis="columns")
         try:
-            batch = pa.RecordBatch.from_pandas(frame[self.wanted()], preserve_index=False)
+            batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             reason = str(error).split("\n")[0].rstrip(".")
             raise DataError(f"{SOURCE}: a partition cannot be read as a table ({reason}).") from error

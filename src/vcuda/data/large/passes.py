@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vcuda.data.cells import FloatArray
 from vcuda.data.checks import check_cells, check_scales
+from vcuda.data.columns import EVERY_COLUMN, Choice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.large.accumulators import Gathering, Reservoir
@@ -35,6 +36,7 @@ def gather(
     path: Any,
     *,
     interventions: str | None = None,
+    choice: Choice = EVERY_COLUMN,
     logarithm: npt.ArrayLike | None = None,
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,
@@ -49,6 +51,8 @@ def gather(
         A file, a folder of files or a Dask DataFrame, as `streams.open_stream` takes it.
     interventions
         The name of a column that says for each row what was set.
+    choice
+        Which columns to take; d of them.
     logarithm
         (d,) booleans: take the natural logarithms of these columns, which must be positive.
     sample_rows
@@ -62,7 +66,7 @@ def gather(
     """
     if sample_rows < 1:
         raise ConfigError(f"sample_rows must be at least 1, got {sample_rows}")
-    stream = open_stream(path, interventions=interventions)
+    stream = open_stream(path, interventions=interventions, choice=choice)
     marked = _checked_marks(logarithm, len(stream.names))
     size = min(sample_rows, max(1, SAMPLE_CELLS // len(stream.names)))
     work = _Work(stream, _AsTheyAre(marked), len(stream.names), stream.block_rows(), (size, seed))
@@ -101,7 +105,7 @@ def gather_features(
     expand
         Turns standardised rows (n_b, d) into features (n_b, f), each row by itself. Features need not be centred.
     statistics
-        What `gather` found: means, scales, logarithms and the column of targets are taken from there.
+        What `gather` found: names, means, scales, logarithms and the column of targets are taken from there.
     told, mapped
         As for `gather`.
 
@@ -110,7 +114,7 @@ def gather_features(
     DataError
         Also when the table is not the one that the statistics are about.
     """
-    stream = open_stream(path, interventions=statistics.target_column)
+    stream = open_stream(path, interventions=statistics.target_column, choice=statistics.choice)
     columns = len(stream.names)
     if stream.names != statistics.names:
         raise DataError(f"{stream.source}: its columns are not those that the statistics are about: gather them again.")

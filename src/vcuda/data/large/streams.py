@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from vcuda.data.cells import RawTable
-from vcuda.data.checks import check_memory, check_rows, checked_names, variable_columns
+from vcuda.data.checks import check_memory, check_rows, checked_names
+from vcuda.data.columns import EVERY_COLUMN, Choice, variable_columns
 from vcuda.data.files import existing_file, from_path
 from vcuda.data.formats import FILE_KINDS, READABLE, extension_of
-from vcuda.data.in_memory import from_pandas
 from vcuda.data.large.blocks import Block, BlockReader, Reading, Told, silent
 from vcuda.data.large.file_readers import FileReader
-from vcuda.data.large.partitions import SOURCE, PartitionReader, is_partitioned
+from vcuda.data.large.partitions import SOURCE, PartitionReader, described, is_partitioned, narrowed
 from vcuda.data.wording import shortened
 from vcuda.errors import DataError
 
@@ -111,7 +111,7 @@ class Stream:
         return replace(self.files[0], source=self.source)
 
 
-def open_stream(data: Any, *, interventions: str | None = None) -> Stream:
+def open_stream(data: Any, *, interventions: str | None = None, choice: Choice = EVERY_COLUMN) -> Stream:
     """Open a table that need not fit into memory; only its names are read, and checked as `as_dataset` does.
 
     Parameters
@@ -122,25 +122,33 @@ def open_stream(data: Any, *, interventions: str | None = None) -> Stream:
         are left out. Or a Dask DataFrame, which is read partition by partition.
     interventions
         The name of a column that says for each row what was set, as `as_dataset` takes it.
+    choice
+        Which columns to take. The others are neither read nor checked.
     """
     if is_partitioned(data):
-        described = from_pandas(data._meta, source=SOURCE)
-        names, notes = _names_of((described,), interventions)
-        tables = tuple(data.to_delayed())
-        return Stream(SOURCE, names, (described,) * len(tables), interventions, notes, tables)
+        whole = described(data)
+        names, notes = _names_of((whole,), interventions, choice)
+        at = {name.strip(): k for k, name in enumerate(whole.names)}
+        wanted = names if interventions is None else (*names, interventions)
+        tables = tuple(narrowed(data, [at[name] for name in wanted]).to_delayed())
+        return Stream(SOURCE, names, (whole,) * len(tables), interventions, notes, tables)
     given = Path(data).expanduser()
     paths = _files_in(given) if given.is_dir() else [existing_file(given)]
     files = tuple(from_path(each) for each in paths)
-    names, notes = _names_of(files, interventions)
+    names, notes = _names_of(files, interventions, choice)
     return Stream(str(given), names, files, interventions, notes)
 
 
-def _names_of(files: Sequence[RawTable], interventions: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names_of(
+    files: Sequence[RawTable], interventions: str | None, choice: Choice
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the variables, which all files must have, and what is to be noted of them."""
     names: tuple[str, ...] = ()
     notes: dict[str, None] = {}
     for file in files:
-        own, remarks = checked_names(file, variable_columns(file, interventions))
+        # Other files may lack what is left out; what they lack of the rest is told by comparison with the first.
+        kept = variable_columns(file, interventions, choice, all_known=file is files[0])
+        own, remarks = checked_names(file, kept)
         names = names or own
         _check_same_names(file, own, files[0], names)
         notes |= dict.fromkeys((*file.notes, *remarks))

@@ -13,14 +13,16 @@ import numpy.typing as npt
 
 from vcuda.data.cells import FloatArray
 from vcuda.data.checks import memory_available
+from vcuda.data.columns import EVERY_COLUMN, Choice, variable_columns
 from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.large.blocks import Mapped, Told, silent
 from vcuda.data.large.file_readers import cells_on_disk
-from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, is_partitioned
+from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
 from vcuda.data.large.passes import gather
 from vcuda.data.large.statistics import Statistics
-from vcuda.data.wording import shortened
+from vcuda.data.wording import HOW_TO_LEAVE_OUT, shortened
 from vcuda.errors import ConfigError, DataError
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
@@ -36,6 +38,7 @@ class LargeTable:
 
     data: Any
     statistics: Statistics
+    choice: Choice = EVERY_COLUMN
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -100,8 +103,9 @@ class LargeTable:
             if len(free) < FEWEST_FREE_ROWS or free.min() == free.max():
                 raise DataError(
                     f"{self.source}: column {shortened(name)} does not vary in the {sample.n:,} of {self.n:,} rows "
-                    "that were drawn at random for a model that needs rows: leave the column out, or use model linear "
-                    "or additive, with engine exact, orders or variational, for which all rows count."
+                    "that were drawn at random for a model that needs rows: leave the column out "
+                    f"{HOW_TO_LEAVE_OUT}, or use model linear or additive, with engine exact, orders or variational, "
+                    "for which all rows count."
                 )
         return sample
 
@@ -130,6 +134,7 @@ class LargeTable:
         again = gather(
             self.data,
             interventions=self.target_column,
+            choice=self.statistics.choice,
             logarithm=marked,
             sample_rows=max(1, len(self.statistics.sample.rows)),
             told=told,
@@ -137,7 +142,7 @@ class LargeTable:
         )
         if again.fingerprint != self.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return LargeTable(self.data, again)
+        return LargeTable(self.data, again, self.choice)
 
 
 def open_table(
@@ -145,6 +150,7 @@ def open_table(
     *,
     interventions: Any = None,
     streamed: bool | None = None,
+    choice: Choice = EVERY_COLUMN,
     told: Told = silent,
     mapped: Mapped | None = None,
 ) -> Any:
@@ -155,22 +161,31 @@ def open_table(
     fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
     """
     if isinstance(data, LargeTable):
+        if choice:
+            raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
         return data
+
+    def in_memory() -> Dataset:
+        return as_dataset(
+            data, interventions=interventions, columns=choice.columns, without=choice.without, missing="keep"
+        )
+
     kept = data if is_partitioned(data) else _path(data)
     by_column = interventions is None or isinstance(interventions, str)
     if kept is not None:
         _check_wish(kept, streamed, by_column=by_column)
     if kept is None or streamed is False or not by_column:
-        return as_dataset(data, interventions=interventions, missing="keep")
-    cells = np.inf if streamed else _cells(kept, mapped)
+        return in_memory()
+    cells = np.inf if streamed else _cells(kept, interventions, choice, mapped)
     if cells <= STREAMED_CELLS:
-        return as_dataset(data, interventions=interventions, missing="keep")
+        return in_memory()
     try:
-        return LargeTable(kept, gather(kept, interventions=interventions, told=told, mapped=mapped))
+        found = gather(kept, interventions=interventions, choice=choice, told=told, mapped=mapped)
     except DataError:
         if BYTES_A_CELL * cells > memory_available():
             raise
-        return as_dataset(data, interventions=interventions, missing="keep")
+        return in_memory()
+    return LargeTable(kept, found, choice)
 
 
 def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
@@ -188,11 +203,17 @@ def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
         )
 
 
-def _cells(kept: Any, mapped: Mapped | None) -> float:
-    """About how many cells a table has that is not in memory; a folder has more than fit there."""
+def _cells(kept: Any, interventions: str | None, choice: Choice, mapped: Mapped | None) -> float:
+    """About how many cells the chosen columns have of a table that is not in memory; of a folder, more than fit."""
     if is_partitioned(kept):
-        return cells_in(kept, mapped=mapped)
-    return np.inf if kept.is_dir() else cells_on_disk(kept)
+        taken = variable_columns(described(kept), interventions, choice) if choice else range(len(kept.columns))
+        return cells_in(narrowed(kept, taken), mapped=mapped)
+    if kept.is_dir():
+        return np.inf
+    if not choice:
+        return cells_on_disk(kept)
+    raw = from_path(kept)
+    return cells_on_disk(kept) * len(variable_columns(raw, interventions, choice)) / len(raw.names)
 
 
 def _path(data: Any) -> Path | None:

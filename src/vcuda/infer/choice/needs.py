@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vcuda.data.wording import HOW_TO_CHOOSE
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
@@ -87,7 +88,7 @@ def check_needs(
         if wants is not None and wants.gigabytes <= free:
             remedies.append(f"use engine {type(other).__name__.lower()} ({wants.gigabytes:,.1f} GB)")
     most = _most_columns(engine, score, free)
-    remedies.append(f"choose at most {most:,} columns" if most > 1 else "close other programs")
+    remedies.append(f"choose at most {most:,} columns {HOW_TO_CHOOSE}" if most > 1 else "close other programs")
     raise ConfigError(
         f"engine {type(engine).__name__.lower()} would need about {needs.gigabytes:,.1f} GB of memory for "
         f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine "

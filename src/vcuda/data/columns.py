@@ -1,0 +1,145 @@
+"""Which columns of a table are taken: names that people give, turned into positions."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vcuda.data.cells import RawTable
+from vcuda.data.wording import listed, nearest, shortened
+from vcuda.errors import ConfigError, DataError
+
+FEWEST_COLUMNS = 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns that somebody wants of a table: those named in ``columns``, or all but those in ``without``.
+
+    Build it with `Choice.of`; where both are None, all columns are taken.
+    """
+
+    columns: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, columns: Sequence[str] | None, without: Sequence[str] | None) -> Choice:
+        """From what was asked for, which is checked as far as that is possible without a table."""
+        if columns is not None and without is not None:
+            raise ConfigError("columns says what to take and without what to leave out of a table: give one of them.")
+        return cls(_as_names("columns", columns), _as_names("without", without) or None)
+
+    def __bool__(self) -> bool:
+        """Whether anything was asked for."""
+        return self.columns is not None or self.without is not None
+
+    def told(self) -> dict[str, list[str]]:
+        """What is kept of the choice beside a fit; nothing where all columns are taken."""
+        asked = {"chosen": self.columns, "without": self.without}
+        return {key: list(names) for key, names in asked.items() if names is not None}
+
+    def then(self, later: Choice, left: Sequence[str]) -> Choice:
+        """One choice in place of this and a later one of what it took, which leaves the columns ``left``."""
+        if not (self and later):
+            return later or self
+        if self.without is not None and later.without is not None:
+            return Choice(without=tuple(dict.fromkeys((*self.without, *later.without))))
+        return Choice(columns=tuple(left))
+
+    def positions(
+        self, names: Sequence[str], *, source: str, target_column: str | None = None, all_known: bool = True
+    ) -> list[int]:
+        """Where the columns stand that are taken, in the order of the table, whatever the order of the choice.
+
+        The column that says what was set in each row is never one of them. ``all_known`` refuses names that the table
+        does not have, and a choice that leaves too little of it.
+        """
+        if self.without is not None and target_column in self.without:
+            raise ConfigError(
+                f"without leaves out {shortened(target_column)}, the column that says what was set in each row: name "
+                "it in one place only."
+            )
+        asked = self.without if self.columns is None else self.columns
+        named = set(asked or ())
+        taken = self.columns is not None  # what is named is taken, or left out
+        kept = [k for k, name in enumerate(names) if name != target_column and (name in named) == taken]
+        if asked is None or not all_known:
+            return kept
+        known = {*names, target_column}
+        unknown = [name for name in asked if name not in known]
+        option = "without" if self.columns is None else "columns"
+        if unknown:
+            near = nearest(unknown[0], [name for name in names if name])
+            raise DataError(
+                f"{source}: {option} names {shortened(unknown[0])}, and there is no such column{near}: the columns are "
+                f"{listed([name for name in names if name])}."
+            )
+        if len(kept) < FEWEST_COLUMNS:
+            left = listed([names[k] for k in kept])
+            raise DataError(
+                f"{source}: {option} leaves {left} of its {len(names):,} columns: a graph needs at least two."
+            )
+        return kept
+
+
+EVERY_COLUMN = Choice()
+
+
+def variable_columns(
+    raw: RawTable, target_column: str | None, choice: Choice = EVERY_COLUMN, *, all_known: bool = True
+) -> list[int]:
+    """The positions of the columns that are taken; the one that says what was set in each row must be there."""
+    every = [name.strip() for name in raw.names]
+    if target_column is not None and target_column not in every:
+        raise DataError(
+            f"{raw.source}: there is no column {shortened(target_column)} that could tell what was set in each "
+            f"row{nearest(target_column, every)}: give the name of such a column."
+        )
+    return choice.positions(every, source=raw.source, target_column=target_column, all_known=all_known)
+
+
+def left_out(raw: RawTable, names: Sequence[str], target_column: str | None) -> set[str]:
+    """The names of the columns that are not taken, which an experiment may have set all the same."""
+    return {name.strip() for name in raw.names} - {*names, target_column or "", ""}
+
+
+def _as_names(option: str, given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes)):
+        raise ConfigError(f"{option} must be a list of names, not the text {shortened(given)}.")
+    try:
+        names = tuple(dict.fromkeys(str(name).strip() for name in given))
+    except TypeError:
+        raise ConfigError(f"{option} must be a list of names of columns, not a {type(given).__name__}.") from None
+    if "" in names:
+        raise ConfigError(f"{option} holds an empty name: give the names of columns.")
+    return names
+
+
+# Names in one line, as options of the command line take them ---------------------------------------------------
+
+
+def names_in(line: str) -> list[str]:
+    """The names in a line, separated by commas; one that holds a comma stands in quotes.
+
+    Examples
+    --------
+    >>> names_in('age, "height, in cm"')
+    ['age', 'height, in cm']
+    """
+    try:
+        return [name.strip() for name in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error as error:
+        raise ConfigError(f"{shortened(line)} is no line of names with commas between them ({error}).") from None
+
+
+def line_of(names: Sequence[str]) -> str:
+    """The line that `names_in` reads as these names."""
+    line = io.StringIO()
+    # What ends a line is what is put into quotes inside a name.
+    csv.writer(line, lineterminator="\r\n").writerow(names)
+    return line.getvalue().removesuffix("\r\n")
