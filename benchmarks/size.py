@@ -1,8 +1,8 @@
 """Seconds and memory against the number of columns, and power laws through them, for tables of 1,000 rows.
 
-Random graphs with one edge a node, each fitted in a process of its own. The laws seconds = start + a d^b and gigabytes
-= base + c d^e are fitted to all runs of a model and engine by least squares in logarithms; ``vcuda.infer.choice.needs``
-foresees fits by them.
+Random graphs with one edge a node, each fitted in a process of its own. The laws seconds = start + a d^b + sweep s d,
+with s hundreds of sweeps over orders, and gigabytes = base + c d^e are fitted to all runs of a model and engine by
+least squares in logarithms; ``vcuda.infer.choice.needs`` foresees fits by them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
-from vcuda.infer.choice.needs import BASE
+from vcuda.infer.choice.needs import BASE, expected_sweeps
+from vcuda.infer.orders import Orders
+from vcuda.infer.variational import Variational
 from vcuda.models.base import Noise
 
 # Columns by model, noise and engine: the largest end in some minutes.
@@ -33,6 +35,7 @@ SIZES: dict[tuple[str, Noise, str], tuple[int, ...]] = {
     ("linear", "unequal", "variational"): (25, 100, 300),
     ("additive", "unequal", "variational"): (25, 50, 100),
 }
+ENGINES = {"orders": Orders, "variational": Variational}
 SETS = 2
 # One set is enough to see that the largest ones end.
 ONE_SET_FROM = 2000
@@ -98,22 +101,30 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def time_law(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
-    """start, a and b of seconds = start + a sizes^b."""
-    from scipy.optimize import curve_fit
+def time_law(sizes: np.ndarray, sweeps: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
+    """start, a, b and sweep of seconds = start + a d^b + sweep * hundreds of sweeps * d, none of them negative."""
 
-    def logarithm(size: np.ndarray, start: float, a: float, b: float) -> np.ndarray:
-        return np.log(start + a * size**b)
+    def law(start: float, a: float, b: float, sweep: float) -> np.ndarray:
+        return start + a * sizes**b + sweep * sweeps / 100 * sizes
 
-    first = (seconds.min() / 2, seconds.max() / sizes.max(), 1.0)
-    (start, a, b), _ = curve_fit(logarithm, sizes, np.log(seconds), p0=first, bounds=(0.0, (np.inf, np.inf, 4.0)))
-    return float(start), float(a), float(b)
+    most = (np.inf, np.inf, 3.0, np.inf if sweeps.any() else 1e-12)
+    return _fitted(law, seconds, first=(seconds.min() / 2, seconds.max() / sizes.max() / 2, 1.2, 1e-3), most=most)
 
 
-def memory_law(sizes: np.ndarray, gigabytes: np.ndarray) -> tuple[float, float]:
-    """c and e of gigabytes = BASE + c sizes^e."""
-    slope, height = np.polyfit(np.log(sizes), np.log(np.maximum(gigabytes - BASE, 1e-3)), 1)
-    return float(np.exp(height)), float(slope)
+def memory_law(sizes: np.ndarray, gigabytes: np.ndarray) -> tuple[float, ...]:
+    """c and e of gigabytes = BASE + c d^e."""
+    return _fitted(lambda c, e: BASE + c * sizes**e, gigabytes, first=(1e-4, 1.0), most=(np.inf, 3.0))
+
+
+def _fitted(
+    law: Callable[..., np.ndarray], values: np.ndarray, *, first: tuple[float, ...], most: tuple[float, ...]
+) -> tuple[float, ...]:
+    from scipy.optimize import least_squares
+
+    found = least_squares(
+        lambda at: np.log(law(*at) / values), np.minimum(first, most), bounds=(0.0, most), x_scale=np.array(first)
+    )
+    return tuple(float(value) for value in found.x)
 
 
 def tables(lines: list[Line]) -> str:
@@ -139,9 +150,11 @@ def tables(lines: list[Line]) -> str:
         sizes = np.array([line["nodes"] for line in members], dtype=float)
         if np.unique(sizes).size < 3:
             continue
-        start, a, b = time_law(sizes, np.array([line["processor_seconds"] for line in members]))
+        sweeps = np.array([expected_sweeps(ENGINES[engine](), line["nodes"]) for line in members])
+        start, a, b, sweep = time_law(sizes, sweeps, np.array([line["processor_seconds"] for line in members]))
         c, e = memory_law(sizes, np.array([line["peak_mb"] / 1e3 for line in members]))
-        seconds, gigabytes = f"{start:.1f} + {a:.2g} d^{b:.2f}", f"{BASE} + {c:.2g} d^{e:.2f}"
+        seconds = f"{start:.1f} + {a:.2g} d^{b:.2f}" + (f" + {sweep:.2g} s d" if sweeps.any() else "")
+        gigabytes = f"{BASE} + {c:.2g} d^{e:.2f}"
         laws.append([f"{model}, {noise} noise", engine, seconds, gigabytes])
     failed = [f"{line['model']} d={line['nodes']}: {line['error']}" for line in lines if "error" in line]
     parts = [markdown(header, rows), markdown(["model", "engine", "processor seconds", "peak GB"], laws), *failed]

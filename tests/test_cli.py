@@ -441,6 +441,16 @@ def test_check(run, simulated, tmp_path):
     assert "no such file" in answer.err
 
 
+def test_check_reads_a_folder_block_by_block(run, simulated, tmp_path):
+    table = pd.read_csv(simulated / "train.csv")
+    for part, rows in (("a", table[:40]), ("b", table[40:])):
+        rows.to_csv(tmp_path / f"{part}.csv", index=False)
+    whole, parts = run("check", simulated / "train.csv"), run("check", tmp_path)
+    assert parts.code == 0
+    assert "64 rows, 3 columns, read block by block." in parts.out
+    assert all(line in whole.out for line in parts.out.splitlines() if line.split()[:1] == [table.columns[1]])
+
+
 @pytest.mark.parametrize("ending", ["csv", "npz"])
 def test_sample(ending, run, fitted, tmp_path):
     path = tmp_path / f"graphs.{ending}"

@@ -11,7 +11,7 @@ LARGEST_SEED = 2**32 - 1
 
 TABLE = typer.Argument(
     metavar="TABLE",
-    help="A CSV, TSV, Parquet or Feather file with one column a variable, or a bundled table (sachs).",
+    help="A CSV, TSV, Parquet or Feather file with one column a variable, a folder of such files, or a bundled table.",
     show_default=False,
 )
 Table = Annotated[str, TABLE]

@@ -14,6 +14,7 @@ from vcuda.errors import RunError
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
+    from vcuda.data.large import LargeTable
 
 LISTED_COLUMNS = 30
 
@@ -25,14 +26,17 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 def check(table: Table, interventions: Interventions = None, columns: Columns = None, without: Without = None) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
-    from vcuda.data.columns import line_of
-    from vcuda.data.dataset import as_dataset
+    from vcuda.data.columns import Choice, line_of
     from vcuda.data.interventions import in_words
+    from vcuda.data.large import LargeTable, open_table
 
     chosen = {"columns": names_of(columns), "without": names_of(without)}
-    data = as_dataset(table, interventions=interventions, missing="keep", **chosen)
+    data = open_table(table, interventions=interventions, choice=Choice.of(**chosen))
     console = results()
-    if data.categories is not None:
+    if isinstance(data, LargeTable):
+        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns, read block by block.")
+        _show_numbers(data)
+    elif data.categories is not None:
         say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns of categories.")
         _show_categories(data)
     else:
@@ -71,13 +75,9 @@ def _show_categories(data: Dataset) -> None:
     )
 
 
-def _show_numbers(data: Dataset) -> None:
-    import numpy as np
-
-    listed = data.values[:, :LISTED_COLUMNS]
-    least, largest = (extreme.reduce(listed, axis=0) for extreme in (np.fmin, np.fmax))
+def _show_numbers(data: Dataset | LargeTable) -> None:
     heads = ["mean", "sd", "min", "max"]
-    columns = [data.mean, data.scale, least, largest]
+    columns = [data.mean, data.scale, *data.extremes]
     if data.missing is not None:
         heads, columns = [*heads, "missing"], [*columns, data.missing.sum(axis=0)]
     show_table(
@@ -85,7 +85,7 @@ def _show_numbers(data: Dataset) -> None:
         {"column": "left", **dict.fromkeys(heads, "right")},
         (
             (shortened(name), *(f"{number:.4g}" for number in numbers))
-            for name, *numbers in zip(data.names, *columns, strict=False)
+            for name, *numbers in zip(data.names[:LISTED_COLUMNS], *columns, strict=False)
         ),
     )
 

@@ -119,6 +119,11 @@ class Dataset:
             return _read_only(self.values.mean(axis=0))
         return _read_only(np.where(self.missing, 0.0, self.values).sum(axis=0) / (~self.missing).sum(axis=0))
 
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the largest value of each column (d,), in the user's units."""
+        return np.fmin.reduce(self.values, axis=0), np.fmax.reduce(self.values, axis=0)
+
     @cached_property
     def scale(self) -> FloatArray:
         """The standard deviation of each column (division by its number of values), in the user's units, (d,)."""

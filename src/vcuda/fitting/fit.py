@@ -73,8 +73,8 @@ def fit(
     Parameters
     ----------
     data
-        A path (CSV, TSV, Parquet, Feather), a pandas, Polars, Arrow or Dask table, an array, a :class:`Dataset`, or the
-        name of a bundled table (``"sachs"``).
+        A path (CSV, TSV, Parquet, Feather, or a folder of such files), a pandas, Polars, Arrow or Dask table, an array,
+        a :class:`Dataset`, or the name of a bundled table (``"sachs"``).
     model
         ``"auto"`` lets the evidence decide between the others; ``"linear"``; ``"gp"``, a smooth function of all causes
         together; ``"additive"``, a sum of smooth functions of single causes; ``"mlp"``, trained by gradient; or a spec

@@ -83,6 +83,10 @@ class LargeTable:
     def scale(self) -> FloatArray:
         return self.statistics.scale
 
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        return self.statistics.moments.least, self.statistics.moments.largest
+
     @cached_property
     def sample(self) -> Dataset:
         """Rows in memory, drawn uniformly."""

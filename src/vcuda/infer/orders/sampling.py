@@ -150,7 +150,7 @@ def run_orders(
 def _sample_until_precise(search: Search, record: Record) -> None:
     """Run the ladders until the edges are known well enough, half as long again each time."""
     spec, ladders, nodes = search.spec, search.ladders, search.score.nodes
-    most = spec.max_sweeps or max(spec.sweeps, 6000 if nodes <= 20 else 1500 if nodes <= 200 else 0)
+    most = spec.most_sweeps(nodes)
     done, more = 0, spec.sweeps
     while done < most and search.clock.in_time():
         more = min(more, most - done)

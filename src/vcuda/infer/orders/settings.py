@@ -79,3 +79,7 @@ class Orders:
             raise ConfigError(f"hottest is an inverse temperature above 0 and up to 1, got {self.hottest}")
         if max((self.full or 1) - 1, self.max_candidates or 0) > 24:
             raise ConfigError("tables of more than 24 candidates take too much memory; lower full or max_candidates")
+
+    def most_sweeps(self, nodes: int) -> int:
+        """How many sweeps over so many columns are done at the most."""
+        return self.max_sweeps or max(self.sweeps, 6000 if nodes <= 20 else 1500 if nodes <= 200 else 0)
