@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
-from vcuda.infer.choice.needs import BASE, expected_sweeps
+from vcuda.infer.choice.needs import LAWS, expected_sweeps
 from vcuda.infer.orders import Orders
 from vcuda.infer.variational import Variational
 from vcuda.models.base import Noise
@@ -89,41 +89,44 @@ def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
             seed=case.index,
         )
     seconds, processor = time.perf_counter() - started, time.process_time() - worked
-    foreseen = posterior.provenance.get("foreseen") or {}
     return {
         "seconds": seconds,
         "processor_seconds": processor,
         "peak_mb": peak_memory(),
-        "foreseen_seconds": foreseen.get("seconds"),
-        "foreseen_gb": foreseen.get("gigabytes"),
         "status": posterior.status.code,
         **ranked(posterior.edge_probabilities.to_numpy(), made.graph),
     }
 
 
 def time_law(sizes: np.ndarray, sweeps: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """start, a, b and sweep of seconds = start + a d^b + sweep * hundreds of sweeps * d, none of them negative."""
+    """start, a, b and sweep of seconds = start + a d^b + sweep * hundreds of sweeps * d."""
 
     def law(start: float, a: float, b: float, sweep: float) -> np.ndarray:
         return start + a * sizes**b + sweep * sweeps / 100 * sizes
 
-    most = (np.inf, np.inf, 3.0, np.inf if sweeps.any() else 1e-12)
-    return _fitted(law, seconds, first=(seconds.min() / 2, seconds.max() / sizes.max() / 2, 1.2, 1e-3), most=most)
+    most_sweep = np.inf if sweeps.any() else 1e-12
+    first = (seconds.min() / 2, seconds.max() / sizes.max() / 2, 1.2, min(1e-3, most_sweep))
+    return _fitted(law, seconds, first, least=(0, 0, 1, 0), most=(np.inf, np.inf, 3, most_sweep))
 
 
 def memory_law(sizes: np.ndarray, gigabytes: np.ndarray) -> tuple[float, ...]:
-    """c and e of gigabytes = BASE + c d^e."""
-    return _fitted(lambda c, e: BASE + c * sizes**e, gigabytes, first=(1e-4, 1.0), most=(np.inf, 3.0))
+    """base, c and e of gigabytes = base + c d^e."""
+    first, least, most = (gigabytes.min() / 2, 1e-4, 1.2), (0, 0, 1), (np.inf, np.inf, 3)
+    return _fitted(lambda base, c, e: base + c * sizes**e, gigabytes, first, least=least, most=most)
 
 
 def _fitted(
-    law: Callable[..., np.ndarray], values: np.ndarray, *, first: tuple[float, ...], most: tuple[float, ...]
+    law: Callable[..., np.ndarray],
+    values: np.ndarray,
+    first: tuple[float, ...],
+    *,
+    least: tuple[float, ...],
+    most: tuple[float, ...],
 ) -> tuple[float, ...]:
+    """No term is negative, and none grows more slowly than the columns: larger tables are foreseen by it too."""
     from scipy.optimize import least_squares
 
-    found = least_squares(
-        lambda at: np.log(law(*at) / values), np.minimum(first, most), bounds=(0.0, most), x_scale=np.array(first)
-    )
+    found = least_squares(lambda at: np.log(law(*at) / values), first, bounds=(least, most), x_scale=np.array(first))
     return tuple(float(value) for value in found.x)
 
 
@@ -140,7 +143,7 @@ def tables(lines: list[Line]) -> str:
             f"{line['processor_seconds']:.1f}",
             f"{line['peak_mb']:,.0f}",
             f"{line['ap']:.3f}",
-            f"{line['foreseen_seconds']:.0f} s, {line['foreseen_gb']:.1f} GB" if line["foreseen_gb"] else "",
+            _foreseen(line),
             line["status"],
         ]
         for line in done
@@ -152,13 +155,26 @@ def tables(lines: list[Line]) -> str:
             continue
         sweeps = np.array([expected_sweeps(ENGINES[engine](), line["nodes"]) for line in members])
         start, a, b, sweep = time_law(sizes, sweeps, np.array([line["processor_seconds"] for line in members]))
-        c, e = memory_law(sizes, np.array([line["peak_mb"] / 1e3 for line in members]))
-        seconds = f"{start:.1f} + {a:.2g} d^{b:.2f}" + (f" + {sweep:.2g} s d" if sweeps.any() else "")
-        gigabytes = f"{BASE} + {c:.2g} d^{e:.2f}"
+        base, c, e = memory_law(sizes, np.array([line["peak_mb"] / 1e3 for line in members]))
+        seconds = _sum(sizes.max(), f"{start:.1f}", (a, b, "d^{:.2f}"), (sweep, 1.0, "s d"))
+        gigabytes = _sum(sizes.max(), f"{base:.2f}", (c, e, "d^{:.2f}"))
         laws.append([f"{model}, {noise} noise", engine, seconds, gigabytes])
     failed = [f"{line['model']} d={line['nodes']}: {line['error']}" for line in lines if "error" in line]
     parts = [markdown(header, rows), markdown(["model", "engine", "processor seconds", "peak GB"], laws), *failed]
     return "\n\n".join(parts)
+
+
+def _foreseen(line: Line) -> str:
+    """What the laws that fits are foreseen by say of a run now."""
+    engine, kind = ENGINES[line["engine"]](), line["noise"] if line["model"] == "linear" else line["model"]
+    needs = LAWS[type(engine), kind].at(line["nodes"], expected_sweeps(engine, line["nodes"]))
+    return f"{needs.seconds:.0f} s, {needs.gigabytes:.1f} GB"
+
+
+def _sum(largest: float, first: str, *terms: tuple[float, float, str]) -> str:
+    """A law in one line, without terms that vanish at all sizes."""
+    told = [f"{factor:.2g} {words.format(power)}" for factor, power, words in terms if factor * largest**power > 1e-3]
+    return " + ".join([first, *told])
 
 
 def main(arguments: list[str]) -> int:

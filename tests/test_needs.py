@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import vcuda
 from vcuda.errors import ConfigError
-from vcuda.infer.choice.needs import check_needs, needs_of
+from vcuda.infer.choice.needs import LAWS, check_needs, expected_sweeps, needs_of
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
 from vcuda.infer.variational import Variational
@@ -18,6 +21,8 @@ from vcuda.models.scores import BGe, EqualNoise
 
 SPECS = [EqualNoise(), EqualNoise(variance=1.0), BGe(), AdditiveBasis(), GaussianProcess()]
 GIGABYTE = 10**9
+ENGINES = {"orders": Orders, "variational": Variational}
+RUNS = Path(__file__).parent.parent / "benchmarks" / "results" / "size.jsonl"
 
 
 def scored(spec, nodes: int, rows: int = 40):
@@ -38,6 +43,18 @@ def test_more_columns_need_more(spec, engine):
 def test_more_replicas_take_longer():
     score = scored(BGe(), 30)
     assert needs_of(Orders(replicas=8), score).seconds == 2 * needs_of(Orders(replicas=4), score).seconds
+
+
+def test_the_laws_are_those_of_the_runs_that_are_stored():
+    runs = [json.loads(line) for line in RUNS.read_text(encoding="utf-8").splitlines()]
+    assert len(runs) >= 30
+    for run in runs:
+        engine = ENGINES[run["engine"]]()
+        kind = run["noise"] if run["model"] == "linear" else run["model"]
+        foreseen = LAWS[type(engine), kind].at(run["nodes"], expected_sweeps(engine, run["nodes"]))
+        # Two tables of one size differ by up to half in time, and models of one size by how soon their chains agree.
+        assert 1 / 2.5 < run["processor_seconds"] / foreseen.seconds < 2.5, run
+        assert 1 / 1.5 < run["peak_mb"] / 1000 / foreseen.gigabytes < 1.5, run
 
 
 def test_what_was_not_measured_is_not_foreseen():

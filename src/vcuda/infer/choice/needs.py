@@ -24,7 +24,7 @@ BASE, HELD = 0.45, 0.3
 
 
 class Law(NamedTuple):
-    """seconds = start + a d^b + sweep * hundreds of sweeps * d, gigabytes = BASE + c d^e, for d columns.
+    """seconds = start + a d^b + sweep * hundreds of sweeps * d, gigabytes = base + c d^e, for d columns.
 
     The number of rows matters only where rows are factorised.
     """
@@ -33,12 +33,13 @@ class Law(NamedTuple):
     a: float
     b: float
     sweep: float
+    base: float
     c: float
     e: float
 
     def at(self, nodes: int, sweeps: float) -> Needs:
         seconds = self.start + self.a * nodes**self.b + self.sweep * sweeps / 100 * nodes
-        return Needs(seconds, BASE + self.c * nodes**self.e)
+        return Needs(seconds, self.base + self.c * nodes**self.e)
 
 
 class Needs(NamedTuple):
@@ -53,13 +54,13 @@ class Needs(NamedTuple):
 
 
 LAWS: dict[tuple[type, str | None], Law] = {
-    (Orders, "equal"): Law(5.0, 0.012, 1.1, 0.0, 2.4e-5, 1.3),
-    (Orders, "unequal"): Law(6.0, 0.06, 1.35, 0.0, 1.2e-3, 1.0),
-    (Orders, "additive"): Law(5.0, 0.02, 1.5, 0.0, 8e-4, 1.0),
-    (Orders, "gp"): Law(5.0, 0.02, 2.0, 0.0, 9e-3, 1.0),
-    (Variational, "equal"): Law(4.0, 1e-4, 2.2, 0.0, 2e-4, 1.2),
-    (Variational, "unequal"): Law(6.0, 4e-4, 2.2, 0.0, 2e-4, 1.2),
-    (Variational, "additive"): Law(8.0, 4e-3, 2.0, 0.0, 2e-3, 1.0),
+    (Orders, "equal"): Law(3.1, 7.6e-5, 1.63, 0.0082, 0.50, 5.0e-6, 1.47),
+    (Orders, "unequal"): Law(1.5, 0.0, 1.0, 0.019, 0.55, 9.5e-9, 2.49),
+    (Orders, "additive"): Law(4.8, 0.035, 1.0, 0.0054, 0.52, 2.3e-4, 1.0),
+    (Orders, "gp"): Law(1.7, 0.2, 1.41, 0.0, 0.50, 8.8e-3, 1.0),
+    (Variational, "equal"): Law(10.9, 6.5e-4, 2.04, 0.0, 0.58, 2.6e-4, 1.11),
+    (Variational, "unequal"): Law(9.0, 0.08, 1.35, 0.0, 0.56, 6e-4, 1.0),
+    (Variational, "additive"): Law(8.0, 4e-3, 2.0, 0.0, 0.45, 2e-3, 1.0),
 }
 
 
