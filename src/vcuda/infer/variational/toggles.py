@@ -13,6 +13,7 @@ Time O(d (km)² m) for a target with k parents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ def regressions(score: LocalScore | SharedNoise) -> Regressions:
     if isinstance(known, BGeScore):
         nothing, one = np.zeros(sizes.size), np.ones(sizes.size)
         constants = known.local(one, nothing, sizes)
-        powers = constants - known.local(np.e * one, nothing, sizes)
+        powers = constants - known.local(math.e * one, nothing, sizes)
         squares = np.diag(known.gram) + known.target_ridge
         evidence = Evidence(constants[None], powers[None], 0.0, None)
         return _linear(known.gram, squares, known.ridge, None, evidence, known.rows * known.nodes)
