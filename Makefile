@@ -24,6 +24,9 @@ demo: $(READY)
 	@echo "== fitting the bundled Sachs cells: 853 cells, 11 proteins"
 	$(BIN)/vcuda fit sachs -o run-sachs --seed 0
 
+# One thread of BLAS for each worker of pytest: more wait for each other, at nearly twice the processor's time.
+test: export OPENBLAS_NUM_THREADS = 1
+test: export OMP_NUM_THREADS = 1
 test: check
 	@echo "== tests"
 	$(BIN)/python -m pytest -n auto
