@@ -56,7 +56,7 @@ def run(capsys):
 @pytest.fixture
 def curved():
     """Tables of a -> b -> c by curves that cannot be turned round, and d apart."""
-    from vcuda.data.dataset import as_dataset
+    from vcuda.data.reading import as_dataset
 
     def curved(rows=600, seed=0):
         rng = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ import pytest
 
 import vcuda
 from vcuda.data import checks, formats
-from vcuda.data.columns import Choice, line_of, names_in
+from vcuda.data.columns import ColumnChoice, line_of, names_in
 from vcuda.data.large import LargeTable, open_table
 from vcuda.data.large.passes import gather, gather_features
 from vcuda.errors import ConfigError, DataError
@@ -91,7 +91,7 @@ def test_the_others_are_neither_read_nor_checked(kind, tmp_path):
 @pytest.mark.parametrize("kind", [*ON_DISK, "folder"])
 def test_what_is_streamed_is_what_is_chosen_in_memory(kind, tmp_path):
     table = folder_of(FRAME, tmp_path) if kind == "folder" else KINDS[kind](FRAME, tmp_path)
-    found = open_table(table, interventions="target", streamed=True, choice=Choice.of(None, WITHOUT))
+    found = open_table(table, interventions="target", streamed=True, choice=ColumnChoice.of(None, WITHOUT))
     assert isinstance(found, LargeTable)
     assert found.names == LEFT
     expected = vcuda.as_dataset(FRAME, interventions="target", without=WITHOUT)
@@ -100,7 +100,7 @@ def test_what_is_streamed_is_what_is_chosen_in_memory(kind, tmp_path):
     # All of it is kept by later passes.
     logged = found.with_logarithms([True, False, False, False])
     assert logged.names == LEFT
-    assert logged.choice == found.choice == Choice(without=("when", "id"))
+    assert logged.choice == found.choice == ColumnChoice(without=("when", "id"))
     assert gather_features(table, np.square, statistics=logged.statistics).features == 4
 
 
@@ -132,9 +132,9 @@ def test_arrays_datasets_and_bundled_tables():
     assert data.notes == ()
     assert data.fingerprint == vcuda.as_dataset(values, names=LEFT).fingerprint
     assert vcuda.as_dataset(data, columns=LEFT) is data
-    assert data.choice == Choice(without=("row",))
-    assert vcuda.as_dataset(data, without=["b"]).choice == Choice(without=("row", "b"))
-    assert vcuda.as_dataset(data, columns=["e", "a"]).choice == Choice(columns=("a", "e"))
+    assert data.choice == ColumnChoice(without=("row",))
+    assert vcuda.as_dataset(data, without=["b"]).choice == ColumnChoice(without=("row", "b"))
+    assert vcuda.as_dataset(data, columns=["e", "a"]).choice == ColumnChoice(columns=("a", "e"))
     whole = vcuda.as_dataset("sachs-experiments")
     some = vcuda.as_dataset("sachs-experiments", without=["PKC"])
     kept = [k for k, name in enumerate(whole.names) if name != "PKC"]
@@ -208,8 +208,8 @@ def test_the_column_of_targets_is_not_left_out_and_an_open_table_is_not_chosen_f
         with pytest.raises(ConfigError, match="the column that says what was set in each row"):
             vcuda.as_dataset(given, interventions="target", without=["target", *WITHOUT])
     with pytest.raises(ConfigError, match="the column that says what was set"):
-        open_table(path, interventions="target", streamed=True, choice=Choice.of(None, ["target"]))
-    opened = open_table(path, streamed=True, choice=Choice.of(LEFT, None))
+        open_table(path, interventions="target", streamed=True, choice=ColumnChoice.of(None, ["target"]))
+    opened = open_table(path, streamed=True, choice=ColumnChoice.of(LEFT, None))
     with pytest.raises(ConfigError, match="is open already"):
         vcuda.fit(opened, columns=["a", "b"])
 
@@ -219,7 +219,7 @@ def test_names_of_the_others_do_not_matter(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines) + "\n")
     for streamed in (False, True):
-        assert open_table(path, streamed=streamed, choice=Choice.of(["c", "a"], None)).names == ("a", "c")
+        assert open_table(path, streamed=streamed, choice=ColumnChoice.of(["c", "a"], None)).names == ("a", "c")
     with pytest.raises(DataError, match="column 3 has no name"):
         vcuda.as_dataset(path, without=["twice"])
     with pytest.raises(DataError, match="the name 'twice' stands over columns 2 and 5"):
@@ -233,15 +233,18 @@ def test_names_of_the_others_do_not_matter(tmp_path):
     pa.feather.write_feather(table, str(tmp_path / "t.feather"))
     for name in ("t.parquet", "t.feather"):
         for streamed in (False, True):
-            assert open_table(tmp_path / name, streamed=streamed, choice=Choice.of(None, ["t"])).names == ("a", "a.b")
+            assert open_table(tmp_path / name, streamed=streamed, choice=ColumnChoice.of(None, ["t"])).names == (
+                "a",
+                "a.b",
+            )
 
 
 def test_files_of_a_folder_may_differ_in_what_is_left_out(tmp_path):
     folder = folder_of(PLAIN, tmp_path)
     PLAIN.iloc[50:].drop(columns="id").to_csv(folder / "2.csv", index=False)
-    assert gather(folder, choice=Choice.of(None, WITHOUT)).names == LEFT
+    assert gather(folder, choice=ColumnChoice.of(None, WITHOUT)).names == LEFT
     PLAIN.iloc[50:].drop(columns="a").to_csv(folder / "2.csv", index=False)
-    for wish in (Choice.of(None, WITHOUT), Choice.of(LEFT, None)):
+    for wish in (ColumnChoice.of(None, WITHOUT), ColumnChoice.of(LEFT, None)):
         with pytest.raises(DataError, match=r"2\.csv: the file has no column 'a', and .*1\.csv has one"):
             gather(folder, choice=wish)
 
@@ -261,9 +264,9 @@ def test_only_what_is_chosen_must_fit_into_memory(tmp_path, monkeypatch):
 def test_few_columns_of_a_large_file_are_read_into_memory(tmp_path, monkeypatch):
     path = KINDS["parquet"](PLAIN, tmp_path)
     monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 4 * ROWS)
-    assert isinstance(open_table(path, choice=Choice.of(LEFT[:3], None)), vcuda.Dataset)
+    assert isinstance(open_table(path, choice=ColumnChoice.of(LEFT[:3], None)), vcuda.Dataset)
     monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 2 * ROWS)
-    assert isinstance(open_table(path, choice=Choice.of(LEFT[:3], None)), LargeTable)
+    assert isinstance(open_table(path, choice=ColumnChoice.of(LEFT[:3], None)), LargeTable)
 
 
 def test_a_polars_column_without_an_arrow_form_can_be_left_out():

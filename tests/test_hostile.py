@@ -224,7 +224,7 @@ def test_memory_that_runs_out_is_told_in_a_sentence(monkeypatch):
     def empty(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("vcuda.data.dataset.check_rows", empty)
+    monkeypatch.setattr("vcuda.data.reading.check_rows", empty)
     refused(DataError, "does not fit into the", lambda: vcuda.as_dataset(np.ones((9, 3))))
 
 

@@ -150,7 +150,9 @@ def fit_under_interrupts(folder: Path, interrupts: int) -> None:
         started = time.perf_counter()
         fit(4)
         usual = time.perf_counter() - started
-        for share in rng.permutation((np.arange(interrupts) + rng.random(interrupts)) / max(interrupts, 1)):
+        # The first comes before there is anything to return, however slow the machine is at this moment.
+        shares = (np.arange(interrupts) + rng.random(interrupts)) / max(interrupts, 1)
+        for share in [0.0, *rng.permutation(shares)] if interrupts else []:
             posterior = interrupted(lambda: fit(5), share * usual)
             ended.append("no" if posterior is None else posterior.status.code)
         posterior = fit(5)
@@ -200,7 +202,7 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_fits_as_before(tmp_pat
         with np.load(folder / "found.npz") as stored:
             found.append({name: stored[name] for name in stored.files})
     ended = json.loads((tmp_path / "3" / "ended.json").read_text())
-    assert "no" in ended  # most moments are before there is anything to return
+    assert "no" in ended
     assert found[0].keys() == found[1].keys()
     for name, expected in found[0].items():
         np.testing.assert_array_equal(found[1][name], expected, err_msg=name)

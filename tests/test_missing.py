@@ -11,8 +11,9 @@ import pytest
 from bad_tables import TABLES_WITH_GAPS
 
 import vcuda
-from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.dataset import Dataset
 from vcuda.data.imputation import DrawnRegression, imputations, lognormal_columns, strongest
+from vcuda.data.reading import as_dataset
 from vcuda.errors import ConfigError, ConvergenceWarning, DataError
 from vcuda.fitting import imputed as route
 from vcuda.posterior.imputed import ImputedMixture

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.dataset import Dataset
+from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.infer.choice import evidence, models
 from vcuda.infer.choice.logarithms import choose_logarithms

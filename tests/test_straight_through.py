@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 from vcuda.dags.base import DagPrior, no_self_loops
 from vcuda.dags.permutation import TopKDags
 from vcuda.dags.priority import PriorityDags, PriorityParams
-from vcuda.data.dataset import as_dataset
+from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
 from vcuda.infer.straight_through import StraightThrough, run_straight_through

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from vcuda.dags.permutation import TopKDags as TopKDags
     from vcuda.dags.priority import PriorityDags as PriorityDags
     from vcuda.data.dataset import Dataset as Dataset
-    from vcuda.data.dataset import as_dataset as as_dataset
     from vcuda.data.knowledge import Knowledge as Knowledge
     from vcuda.data.library import read_graph as read_graph
     from vcuda.data.library import write_graph as write_graph
     from vcuda.data.paper_tables import paper_dataset as paper_dataset
+    from vcuda.data.reading import as_dataset as as_dataset
     from vcuda.data.simulate import Simulation as Simulation
     from vcuda.data.simulate import simulate as simulate
     from vcuda.errors import ClusterError as ClusterError
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 # In the order of the data path. The imports above tell type checkers and editors the same; a test compares.
 _HOMES = {
-    "vcuda.data.dataset": ("as_dataset", "Dataset"),
+    "vcuda.data.dataset": ("Dataset",),
+    "vcuda.data.reading": ("as_dataset",),
     "vcuda.data.knowledge": ("Knowledge",),
     "vcuda.data.library": ("read_graph", "write_graph"),
     "vcuda.data.simulate": ("simulate", "Simulation"),

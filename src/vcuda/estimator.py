@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vcuda.dags.base import DagPrior
-from vcuda.data.dataset import as_dataset
 from vcuda.data.knowledge import Knowledge
+from vcuda.data.reading import as_dataset
 from vcuda.errors import DataError
 from vcuda.fitting.fit import Preset, fit
 from vcuda.models.base import Noise

@@ -144,7 +144,7 @@ def fit(
             "samples": samples,
             "no_report": no_report,
         }
-    from vcuda.data.columns import Choice
+    from vcuda.data.columns import ColumnChoice
     from vcuda.data.large import open_table
     from vcuda.infer.progress import Progress
 
@@ -163,7 +163,7 @@ def fit(
             table or options["table"],
             interventions=options["interventions"],
             streamed=options["streamed"],
-            choice=Choice.of(options["columns"], options["without"]),
+            choice=ColumnChoice.of(options["columns"], options["without"]),
             told=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )

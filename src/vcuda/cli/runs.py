@@ -82,8 +82,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare a fitted posterior with a graph that is known, and with rows that were not fitted."""
-    from vcuda.data.dataset import as_dataset
     from vcuda.data.library import read_graph
+    from vcuda.data.reading import as_dataset
     from vcuda.metrics import evaluate as all_metrics
     from vcuda.posterior import Posterior
 

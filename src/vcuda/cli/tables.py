@@ -26,12 +26,12 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 def check(table: Table, interventions: Interventions = None, columns: Columns = None, without: Without = None) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
-    from vcuda.data.columns import Choice, line_of
+    from vcuda.data.columns import ColumnChoice, line_of
     from vcuda.data.interventions import in_words
     from vcuda.data.large import LargeTable, open_table
 
     chosen = {"columns": names_of(columns), "without": names_of(without)}
-    data = open_table(table, interventions=interventions, choice=Choice.of(**chosen))
+    data = open_table(table, interventions=interventions, choice=ColumnChoice.of(**chosen))
     console = results()
     if isinstance(data, LargeTable):
         say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns, read block by block.")

@@ -16,17 +16,17 @@ FEWEST_COLUMNS = 2
 
 
 @dataclass(frozen=True)
-class Choice:
+class ColumnChoice:
     """The columns that somebody wants of a table: those named in ``columns``, or all but those in ``without``.
 
-    Build it with `Choice.of`; where both are None, all columns are taken.
+    Build it with `ColumnChoice.of`; where both are None, all columns are taken.
     """
 
     columns: tuple[str, ...] | None = None
     without: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, columns: Sequence[str] | None, without: Sequence[str] | None) -> Choice:
+    def of(cls, columns: Sequence[str] | None, without: Sequence[str] | None) -> ColumnChoice:
         """From what was asked for, which is checked as far as that is possible without a table."""
         if columns is not None and without is not None:
             raise ConfigError("columns says what to take and without what to leave out of a table: give one of them.")
@@ -41,13 +41,13 @@ class Choice:
         asked = {"chosen": self.columns, "without": self.without}
         return {key: list(names) for key, names in asked.items() if names is not None}
 
-    def then(self, later: Choice, left: Sequence[str]) -> Choice:
+    def then(self, later: ColumnChoice, left: Sequence[str]) -> ColumnChoice:
         """One choice in place of this and a later one of what it took, which leaves the columns ``left``."""
         if not (self and later):
             return later or self
         if self.without is not None and later.without is not None:
-            return Choice(without=tuple(dict.fromkeys((*self.without, *later.without))))
-        return Choice(columns=tuple(left))
+            return ColumnChoice(without=tuple(dict.fromkeys((*self.without, *later.without))))
+        return ColumnChoice(columns=tuple(left))
 
     def positions(
         self, names: Sequence[str], *, source: str, target_column: str | None = None, all_known: bool = True
@@ -85,11 +85,11 @@ class Choice:
         return kept
 
 
-EVERY_COLUMN = Choice()
+EVERY_COLUMN = ColumnChoice()
 
 
 def variable_columns(
-    raw: RawTable, target_column: str | None, choice: Choice = EVERY_COLUMN, *, all_known: bool = True
+    raw: RawTable, target_column: str | None, choice: ColumnChoice = EVERY_COLUMN, *, all_known: bool = True
 ) -> list[int]:
     """The positions of the columns that are taken; the one that says what was set in each row must be there."""
     every = [name.strip() for name in raw.names]

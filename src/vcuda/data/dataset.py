@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.categories import Categories, category_findings, coded, labelled_frame, number_findings
-from vcuda.data.cells import FloatArray, RawTable
-from vcuda.data.checks import (
-    Missing,
-    check_cells,
-    check_columns,
-    check_memory,
-    check_rows,
-    check_scales,
-    check_size,
-    checked_names,
-    too_large_refused,
-)
-from vcuda.data.columns import EVERY_COLUMN, Choice, left_out, variable_columns
-from vcuda.data.files import from_path
-from vcuda.data.findings import findings, gap_notes
-from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
-from vcuda.data.interventions import BoolArray, Design, as_mask, check_free_cells, set_cells
-from vcuda.data.wording import shortened
-from vcuda.errors import ConfigError, DataError
+from vcuda.data.categories import Categories, labelled_frame
+from vcuda.data.cells import FloatArray
+from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
+from vcuda.data.interventions import BoolArray, Design
+from vcuda.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TableLike = Union["Dataset", str, "os.PathLike[str]", npt.ArrayLike, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +55,7 @@ class Dataset:
     interventions: BoolArray | None = None
     target_column: str | None = None
     categories: Categories | None = None
-    choice: Choice = EVERY_COLUMN
+    choice: ColumnChoice = EVERY_COLUMN
 
     def __post_init__(self) -> None:
         values = self.values
@@ -110,14 +89,14 @@ class Dataset:
     def missing(self) -> BoolArray | None:
         """The (n, d) cells that are missing; None when nothing is."""
         gaps = np.isnan(self.values)
-        return _read_only(gaps) if gaps.any() else None
+        return read_only(gaps) if gaps.any() else None
 
     @cached_property
     def mean(self) -> FloatArray:
         """The mean of each column, in the user's units, shape (d,); of what is not missing."""
         if self.missing is None:
-            return _read_only(self.values.mean(axis=0))
-        return _read_only(np.where(self.missing, 0.0, self.values).sum(axis=0) / (~self.missing).sum(axis=0))
+            return read_only(self.values.mean(axis=0))
+        return read_only(np.where(self.missing, 0.0, self.values).sum(axis=0) / (~self.missing).sum(axis=0))
 
     @property
     def extremes(self) -> tuple[FloatArray, FloatArray]:
@@ -139,7 +118,7 @@ class Dataset:
             largest = np.abs(centred).max(axis=0, initial=0.0)
             centred /= np.where(largest > 0, largest, 1.0)
             scale[block] = largest * np.sqrt(np.sum(centred**2, axis=0) / present[block])
-        return _read_only(scale)
+        return read_only(scale)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -204,203 +183,6 @@ class Dataset:
         return pd.DataFrame(self.values.copy(), columns=list(self.names))
 
 
-def as_dataset(
-    data: TableLike,
-    *,
-    names: Sequence[str] | None = None,
-    interventions: str | npt.ArrayLike | None = None,
-    columns: Sequence[str] | None = None,
-    without: Sequence[str] | None = None,
-    missing: Missing = "refuse",
-) -> Dataset:
-    """Check a table and make it a `Dataset`; the table itself is not changed.
-
-    Parameters
-    ----------
-    data
-        A path to a CSV, TSV, Parquet or Feather file, the name of a bundled table such as "sachs", a pandas,
-        Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it is.
-    names
-        The column names of an array, X1 ... Xd if not given.
-    interventions
-        Which cells an experiment set. The name of a column that says so for each row: empty or "none", the name of a
-        variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names. Of a
-        table from which columns are chosen the mask is about all.
-    columns, without
-        Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
-        table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
-    missing
-        ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which fills them by
-        imputation. Rows without any value are left out, with a note.
-
-    Raises
-    ------
-    DataError
-        In one sentence that names the column, the row where there is one, and the remedy.
-
-    Examples
-    --------
-    >>> data = as_dataset([[1, 2.5], [2, 0.5], [3, 2.0], [4, 1.0], [5, 1.5]], names=["dose", "response"])
-    >>> data.n, data.names, data.mean.tolist()
-    (5, ('dose', 'response'), [3.0, 1.5])
-    """
-    if names is not None and not _is_array(data):
-        raise ConfigError("names belong to an array; this table has names of its own: rename its columns instead.")
-    if missing not in ("refuse", "keep"):
-        raise ConfigError(f"missing must be refuse or keep, not {missing!r}.")
-    choice = Choice.of(columns, without)
-    if isinstance(data, Dataset):
-        return _without_empty_rows(_taken_of(data, choice, interventions, missing))
-    if _is_bundled(data):
-        from vcuda.data import library
-
-        return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing))
-    raw = _raw_table(data, names)
-    with too_large_refused(raw.source):
-        return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))
-
-
-def _taken_of(given: Dataset, choice: Choice, interventions: Any, missing: Missing) -> Dataset:
-    """A table that is checked already, or some of its columns."""
-    if isinstance(interventions, str) and interventions != given.target_column:
-        raise ConfigError(
-            f"{given.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
-            "numbers only: name it when the Dataset is made, by as_dataset."
-        )
-    kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
-    table = given if len(kept) == given.d else _narrowed(given, kept, choice)
-    if table.missing is not None:
-        check_columns(table.source, table.names, table.values, missing=missing)
-    if interventions is None or isinstance(interventions, str):
-        return table
-    return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
-
-
-def _narrowed(given: Dataset, kept: Sequence[int], choice: Choice) -> Dataset:
-    """The columns of a table at some positions, with what there is to be noted of them."""
-    names = tuple(given.names[k] for k in kept)
-    held = None if given.interventions is None else given.interventions[:, kept]
-    table = replace(
-        given,
-        names=names,
-        values=given.values[:, kept],
-        interventions=None if held is None or not held.any() else _read_only(held),
-        categories=None if given.categories is None else tuple(given.categories[k] for k in kept),
-        choice=given.choice.then(choice, names),
-    )
-    before = {*_found(given), *gap_notes(given)}
-    return replace(table, notes=(*(note for note in given.notes if note not in before), *_found(table)))
-
-
-def _is_bundled(data: object) -> TypeGuard[str]:
-    from vcuda.data import library
-
-    return isinstance(data, str) and data in library.names()
-
-
-def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
-    if isinstance(data, (str, os.PathLike)):
-        from vcuda.data import library
-
-        return from_path(Path(data), also_known=library.names())
-    # Its module imports the reading of files, which most tables in memory do not need.
-    if "dask.dataframe" in sys.modules:
-        from vcuda.data.large.partitions import in_memory, is_partitioned
-
-        if is_partitioned(data):
-            return in_memory(data)
-    # A pandas table cannot come from a program that has not imported pandas.
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        return from_pandas(data)
-    if hasattr(data, "collect") and hasattr(data, "collect_schema"):
-        raise DataError("Polars table: it is lazy and holds no numbers yet: pass data.collect().")
-    if hasattr(data, "__arrow_c_stream__") and not _is_array(data):
-        return from_polars(data) if type(data).__module__.startswith("polars") else from_arrow(data, "Arrow table")
-    if not _is_array(data):
-        raise DataError(
-            f"a {type(data).__name__} is no table: pass a path, a pandas, Polars or Arrow table, or a "
-            "two-dimensional array with names."
-        )
-    return from_array(data, names)
-
-
-def _is_array(data: object) -> bool:
-    if isinstance(data, (Dataset, str, bytes, os.PathLike)) or hasattr(type(data), "columns"):
-        return False
-    return isinstance(data, (list, tuple)) or hasattr(data, "__array__") or hasattr(data, "toarray")
-
-
-def _read_and_checked(raw: RawTable, choice: Choice, interventions: Any, missing: Missing) -> Dataset:
-    target_column = interventions if isinstance(interventions, str) else None
-    kept = variable_columns(raw, target_column, choice)
-    check_memory(raw, len(kept))
-    check_size(raw, len(kept))
-    names, notes = checked_names(raw, kept)
-    read = raw.read(kept)
-    check_rows(raw, read.values)
-    values, categories, remarks = coded(read, names, source=raw.source, place=raw.place)
-    check_cells(raw, names, values, missing=missing)
-    values.flags.writeable = False
-    bare = Dataset(names, values, raw.source, categories=categories, choice=choice)
-    check_scales(bare)
-    table = replace(bare, notes=(*raw.notes, *notes, *remarks, *_found(bare)))
-    if interventions is None:
-        return table
-    every = [name.strip() for name in raw.names]
-    if target_column is None:
-        return _with_interventions(table, as_mask(interventions, every, table.n)[:, kept])
-    cells = raw.labels(every.index(target_column))
-    if len(cells) != table.n:
-        raise DataError(
-            f"{raw.source}: column {shortened(target_column)} has {len(cells):,} cells and the table {table.n:,} rows, "
-            "so that quotes or line breaks in it can be read in two ways: save the table again."
-        )
-    held = set_cells(
-        cells,
-        names,
-        column=target_column,
-        source=raw.source,
-        place=raw.place,
-        left_out=left_out(raw, names, target_column),
-    )
-    return replace(_with_interventions(table, held), target_column=target_column)
-
-
-def _found(table: Dataset) -> list[str]:
-    """What is worth a note in the cells of a table."""
-    if table.categories is not None:
-        return category_findings(table)
-    return [*findings(table), *number_findings(table)]
-
-
-def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:
-    """The table with the cells that were set; one of which nothing was set stays as it is."""
-    if not held.any():
-        return table
-    # A cell that is missing tells as little of its causes as one that was set.
-    told = held if table.missing is None else held | table.missing
-    check_free_cells(table.values, told, table.names, table.source)
-    return replace(table, interventions=_read_only(held))
-
-
-def _without_empty_rows(table: Dataset) -> Dataset:
-    """The table without the rows that hold no value at all, and with a note of what is missing most."""
-    if table.missing is None:
-        return table
-    kept = ~table.missing.all(axis=1)
-    if not kept.all():
-        count = int((~kept).sum())
-        told = (
-            "One row without any value was left out."
-            if count == 1
-            else f"{count:,} rows without any value were left out."
-        )
-        table = replace(table.select(kept), notes=(*table.notes, told))
-    new = [note for note in gap_notes(table) if note not in table.notes]
-    return replace(table, notes=(*table.notes, *new)) if new else table
-
-
-def _read_only(array: Any) -> Any:
+def read_only(array: Any) -> Any:
     array.flags.writeable = False
     return array

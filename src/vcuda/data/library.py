@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.dataset import Dataset
 from vcuda.data.files import existing_file
 from vcuda.data.formats import check_text_size, text_records
+from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError

@@ -16,7 +16,7 @@ import numpy as np
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior
-from vcuda.data.columns import Choice
+from vcuda.data.columns import ColumnChoice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.knowledge import Knowledge, as_knowledge
@@ -143,7 +143,7 @@ def fit(
         data,
         interventions=interventions,
         streamed=streamed,
-        choice=Choice.of(columns, without),
+        choice=ColumnChoice.of(columns, without),
         told=reading(progress),
         mapped=mapped_by(workers),
     )

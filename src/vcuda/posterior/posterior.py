@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vcuda.data.categories import Categories, codes_by_label, labelled_frame
-from vcuda.data.dataset import as_dataset
+from vcuda.data.reading import as_dataset
 from vcuda.posterior.discrete import DiscretePredictive
 from vcuda.posterior.laws import Law, Prediction
 from vcuda.posterior.samples import GraphSamples

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vcuda.data.cells import FloatArray
 from vcuda.data.checks import check_cells, check_scales
-from vcuda.data.columns import EVERY_COLUMN, Choice
+from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.large.accumulators import Gathering, Reservoir
@@ -36,7 +36,7 @@ def gather(
     path: Any,
     *,
     interventions: str | None = None,
-    choice: Choice = EVERY_COLUMN,
+    choice: ColumnChoice = EVERY_COLUMN,
     logarithm: npt.ArrayLike | None = None,
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,

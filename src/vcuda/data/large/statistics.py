@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.cells import FloatArray
-from vcuda.data.columns import Choice
+from vcuda.data.columns import ColumnChoice
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import Moments, merged
 
@@ -68,9 +68,9 @@ class Statistics:
     notes: tuple[str, ...] = ()
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ColumnChoice:
         """The choice of these columns, for another pass over the same table."""
-        return Choice(columns=self.names)
+        return ColumnChoice(columns=self.names)
 
     def __repr__(self) -> str:
         return f"Statistics({self.rows:,} rows x {len(self.names):,} columns from {self.source!r})"

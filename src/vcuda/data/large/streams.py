@@ -19,7 +19,7 @@ import numpy as np
 
 from vcuda.data.cells import RawTable
 from vcuda.data.checks import check_memory, check_rows, checked_names
-from vcuda.data.columns import EVERY_COLUMN, Choice, variable_columns
+from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.files import existing_file, from_path
 from vcuda.data.formats import FILE_KINDS, READABLE, extension_of
 from vcuda.data.large.blocks import Block, BlockReader, Reading, Told, silent
@@ -111,7 +111,7 @@ class Stream:
         return replace(self.files[0], source=self.source)
 
 
-def open_stream(data: Any, *, interventions: str | None = None, choice: Choice = EVERY_COLUMN) -> Stream:
+def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnChoice = EVERY_COLUMN) -> Stream:
     """Open a table that need not fit into memory; only its names are read, and checked as `as_dataset` does.
 
     Parameters
@@ -140,7 +140,7 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: Choice =
 
 
 def _names_of(
-    files: Sequence[RawTable], interventions: str | None, choice: Choice
+    files: Sequence[RawTable], interventions: str | None, choice: ColumnChoice
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the variables, which all files must have, and what is to be noted of them."""
     names: tuple[str, ...] = ()

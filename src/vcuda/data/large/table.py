@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from vcuda.data.cells import FloatArray
 from vcuda.data.checks import memory_available
-from vcuda.data.columns import EVERY_COLUMN, Choice, variable_columns
-from vcuda.data.dataset import Dataset, as_dataset
+from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
+from vcuda.data.dataset import Dataset
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.large.blocks import Mapped, Told, silent
@@ -22,6 +22,7 @@ from vcuda.data.large.file_readers import cells_on_disk
 from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
 from vcuda.data.large.passes import gather
 from vcuda.data.large.statistics import Statistics
+from vcuda.data.reading import as_dataset
 from vcuda.data.wording import HOW_TO_LEAVE_OUT, shortened
 from vcuda.errors import ConfigError, DataError
 
@@ -38,7 +39,7 @@ class LargeTable:
 
     data: Any
     statistics: Statistics
-    choice: Choice = EVERY_COLUMN
+    choice: ColumnChoice = EVERY_COLUMN
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -154,7 +155,7 @@ def open_table(
     *,
     interventions: Any = None,
     streamed: bool | None = None,
-    choice: Choice = EVERY_COLUMN,
+    choice: ColumnChoice = EVERY_COLUMN,
     told: Told = silent,
     mapped: Mapped | None = None,
 ) -> Any:
@@ -207,7 +208,7 @@ def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
         )
 
 
-def _cells(kept: Any, interventions: str | None, choice: Choice, mapped: Mapped | None) -> float:
+def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: Mapped | None) -> float:
     """About how many cells the chosen columns have of a table that is not in memory; of a folder, more than fit."""
     if is_partitioned(kept):
         taken = variable_columns(described(kept), interventions, choice) if choice else range(len(kept.columns))
