@@ -321,6 +321,28 @@ def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worke
     assert all(np.array_equal(alone.trace[part], apart.trace[part]) for part in alone.trace)
 
 
+class Interrupted(Pretended):
+    """Workers of which one waits in vain, because somebody presses Ctrl-C."""
+
+    def map(self, function, items, **given):
+        if len(self.asked) == 2:
+            raise KeyboardInterrupt
+        return super().map(function, items, **given)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path):
+    several, table = Interrupted(3), wavy(columns_for(name), 100)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    # One after the other they may be slower than all here, and would be left before the third request.
+    monkeypatch.setattr(Elsewhere, "timing", lambda self, steps: nullcontext())
+    given = {"seed": 3, "checkpoint": tmp_path / "kept", **RESTARTED[name]}
+    assert fitted(table, client=several, **given).status.code == "interrupted"
+    assert several.asked == ["run_part"] * 2
+    assert same(fitted(table, **given, resume=True), fitted(table, seed=3, **RESTARTED[name]))
+
+
 def test_restarts_stay_where_they_are_unless_it_is_worth_it(monkeypatch):
     several, given = Pretended(2), RESTARTED["variational"]
     monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)

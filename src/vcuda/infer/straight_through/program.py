@@ -22,9 +22,9 @@ from vcuda.models.base import FunctionalModel, ModelParams
 Array = jax.Array | np.ndarray
 
 FINAL_GRAPHS = 64
-# Seconds for one parameter of the functions, one row and one graph: 2e-9 with MLPs of 11 to 60 columns, 1e-9 linear, on
-# one core. It decides how restarts are run, so that it must not hang on the clock.
-SECONDS_A_PRODUCT = 1.5e-9
+# Seconds of a processor for one parameter of the functions, one row and one graph: 5e-10 to 7.5e-10 with MLPs of 11 to
+# 60 columns and linear functions of 50. It decides how restarts are run, so that it must not hang on the clock.
+SECONDS_A_PRODUCT = 6e-10
 
 
 class State(NamedTuple):

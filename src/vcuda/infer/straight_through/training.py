@@ -105,8 +105,8 @@ def run_straight_through(
         patience=engine.patience,
         keep_best=engine.validation == "averaged",
     )
-    # One restart after the other takes 1.0 to 1.2 times as long as all at once, but those that have stopped take none,
-    # and who runs which changes no bit.
+    # One restart after the other takes 1.1 to 1.2 times as long as all at once (MLPs of 30 and 60 columns), but those
+    # that have stopped take none, and who runs which changes no bit.
     an_epoch_seconds = an_epoch * foreseen_seconds(program, state.trained, train)
     apart = can_be_apart(engine.restarts, mesh) and engine.epochs * an_epoch_seconds > WORTH_SECONDS
     pace = Pace()
