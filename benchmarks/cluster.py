@@ -43,7 +43,7 @@ from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcess
 
 SAMPLED = {"sweeps": 300, "max_sweeps": 300}
-TRAINED = {"steps": 300, "restarts": 2}
+TRAINED = vcuda.Variational(steps=300, restarts=2)
 # After a request is sent: the workers are in the middle of it.
 SECONDS_BEFORE_DEATH = 0.1
 
@@ -128,7 +128,7 @@ def measure_tables(case: Case, client: Any, folder: Path | None) -> dict[str, An
 
 def _fit(values: np.ndarray, client: Any = None, kind: str = "fit") -> vcuda.Posterior:
     if kind == "restarts":
-        asked: dict[str, Any] = {"model": "linear", "noise": "equal", "engine": vcuda.Variational(**TRAINED)}
+        asked: dict[str, Any] = {"model": "linear", "noise": "equal", "engine": TRAINED}
     else:
         asked = {"model": "gp", "engine": vcuda.Orders(**SAMPLED)}
     with warnings.catch_warnings():
@@ -241,7 +241,8 @@ def _cells(line: Line) -> list[str]:
         "killed": "fit, one worker killed (beside the workers undisturbed)",
         "restarts": "restarts, variational, linear",
     }
-    name = names.get(line["kind"], line["kind"])
+    kind: str = line["kind"]
+    name = names.get(kind, kind)
     cells = [name, str(line["nodes"]), str(line["workers"]), f"{before:.1f} s", f"{line['seconds']:.1f} s"]
     # The fit that is disturbed comes second, and finds its programs compiled: its seconds say nothing about speed.
     faster = "-" if line["kind"] == "killed" else f"{before / line['seconds']:.2f}"
