@@ -1,10 +1,11 @@
 """A local Dask cluster against one process: is the posterior the same, and what do the workers gain?
 
-Three measurements on fresh data sets of nonlinear functions. "tables": the score tables of a Gaussian process for the
-candidate parents of all columns, in one process and on the workers. "fit": a whole fit by the orders engine, on the
-workers first, so that what is compiled counts against them. "killed": the same fit again, and while the workers are at
-the middle one of its requests one of them is killed. Everything must be equal in every bit. Seconds are those of the
-clock; the processor's stand in the lines.
+Four measurements on fresh data sets, of nonlinear functions but for the last. "tables": the score tables of a Gaussian
+process for the candidate parents of all columns, in one process and on the workers. "fit": a whole fit by the orders
+engine, on the workers first, so that what is compiled counts against them. "killed": the same fit again, and while the
+workers are at the middle one of its requests one of them is killed. "restarts": a fit of a linear model by the
+variational engine with two restarts, on the workers first. Everything must be equal in every bit. Seconds are those
+of the clock; the processor's stand in the lines.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcess
 
 SAMPLED = {"sweeps": 300, "max_sweeps": 300}
+TRAINED = vcuda.Variational(steps=300, restarts=2)
 # After a request is sent: the workers are in the middle of it.
 SECONDS_BEFORE_DEATH = 0.1
 
@@ -124,10 +126,14 @@ def measure_tables(case: Case, client: Any, folder: Path | None) -> dict[str, An
     return {**seconds, "same": same, "entries": entries, **used, **processors.used("together")}
 
 
-def _fit(values: np.ndarray, client: Any = None) -> vcuda.Posterior:
+def _fit(values: np.ndarray, client: Any = None, kind: str = "fit") -> vcuda.Posterior:
+    if kind == "restarts":
+        asked: dict[str, Any] = {"model": "linear", "noise": "equal", "engine": TRAINED}
+    else:
+        asked = {"model": "gp", "engine": vcuda.Orders(**SAMPLED)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return vcuda.fit(values, model="gp", engine=vcuda.Orders(**SAMPLED), seed=1, client=client)
+        return vcuda.fit(values, **asked, seed=1, client=client)
 
 
 def _is_same(first: vcuda.Posterior, second: vcuda.Posterior) -> bool:
@@ -137,12 +143,13 @@ def _is_same(first: vcuda.Posterior, second: vcuda.Posterior) -> bool:
 
 def measure_fit(case: Case, client: Any, folder: Path | None) -> dict[str, Any]:
     values = problem(case, folder).data.values
-    processors = Processors(client)
-    together, seconds = timed(lambda: _fit(values, client))
+    processors, workers = Processors(client), Counted(client)
+    together, seconds = timed(lambda: _fit(values, workers, case.kind))
     used = processors.used("together")
-    alone, seconds_alone = timed(lambda: _fit(values))
+    alone, seconds_alone = timed(lambda: _fit(values, kind=case.kind))
     used |= processors.used("alone")
-    return {"seconds_alone": seconds_alone, "seconds": seconds, "same": _is_same(alone, together), **used}
+    told = {"seconds_alone": seconds_alone, "seconds": seconds, "requests": workers.requests}
+    return {**told, "same": _is_same(alone, together), **used}
 
 
 class Counted(DaskWorkers):
@@ -185,7 +192,7 @@ def measure_killed(case: Case, client: Any, folder: Path | None) -> dict[str, An
     }
 
 
-MEASURES = {"tables": measure_tables, "fit": measure_fit, "killed": measure_killed}
+MEASURES = {"tables": measure_tables, "fit": measure_fit, "killed": measure_killed, "restarts": measure_fit}
 
 
 def main(arguments: list[str]) -> int:
@@ -194,6 +201,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--table-nodes", type=int, default=100, help="columns of the tables")
     parser.add_argument("--fit-nodes", type=int, default=50, help="columns of the fits")
+    parser.add_argument("--restart-nodes", type=int, default=300, help="columns of the fit with restarts")
     parser.add_argument("--only", choices=MEASURES, help="one of the measurements")
     parser.add_argument("--fresh", action="store_true", help="measure again what is stored already")
     parser.add_argument("--results", type=Path, help="folder of the lines, if not the one of the repository")
@@ -207,8 +215,9 @@ def main(arguments: list[str]) -> int:
         for kind, measure in MEASURES.items():
             if options.only not in (None, kind):
                 continue
-            nodes = options.table_nodes if kind == "tables" else options.fit_nodes
-            case = Case(kind, nodes, options.rows, options.workers)
+            nodes = {"tables": options.table_nodes, "restarts": options.restart_nodes}.get(kind, options.fit_nodes)
+            mechanism: Mechanism = "linear" if kind == "restarts" else "gp"
+            case = Case(kind, nodes, options.rows, options.workers, mechanism=mechanism)
             lines.append(records.run(asdict(case), partial(measure, case, client, options.data)))
             print(_told(lines[-1]), file=sys.stderr, flush=True)
     header = ["what", "columns", "workers", "one process", "on the workers", "times as fast", "same posterior"]
@@ -228,7 +237,12 @@ def _told(line: Line) -> str:
 
 def _cells(line: Line) -> list[str]:
     before = _compared(line)
-    name = "fit, one worker killed (beside the workers undisturbed)" if line["kind"] == "killed" else line["kind"]
+    names = {
+        "killed": "fit, one worker killed (beside the workers undisturbed)",
+        "restarts": "restarts, variational, linear",
+    }
+    kind: str = line["kind"]
+    name = names.get(kind, kind)
     cells = [name, str(line["nodes"]), str(line["workers"]), f"{before:.1f} s", f"{line['seconds']:.1f} s"]
     # The fit that is disturbed comes second, and finds its programs compiled: its seconds say nothing about speed.
     faster = "-" if line["kind"] == "killed" else f"{before / line['seconds']:.2f}"

@@ -21,13 +21,16 @@ from vcuda.cluster import DaskWorkers, connected
 from vcuda.data.large import open_table
 from vcuda.data.large.passes import gather, gather_features
 from vcuda.errors import ClusterError, ConfigError, DataError
-from vcuda.infer import ahead
+from vcuda.infer import ahead, restarts
 from vcuda.infer.compilation import double_precision, single_precision
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import filling, hubs, ladders, run_orders
 from vcuda.infer.orders.filling import build_tables
 from vcuda.infer.orders.ladders import Clock, Ladders, Record
+from vcuda.infer.progress import Pace
+from vcuda.infer.restarts import Elsewhere
+from vcuda.infer.straight_through import training as straight_through
 from vcuda.infer.workers import HERE, Here, dealt
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
@@ -224,6 +227,8 @@ def eager(monkeypatch):
     monkeypatch.setattr(ahead, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(hubs, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(ladders, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(restarts, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(straight_through, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(filling, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
 
 
@@ -290,6 +295,78 @@ def test_a_chain_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(
     assert "run_group" in several.asked
 
 
+# Too short to converge; the variational engine takes restarts apart above 20 columns.
+RESTARTED = {
+    "variational": {"model": "linear", "noise": "equal", "engine": vcuda.Variational(steps=30, restarts=3)},
+    "straight-through": {
+        "model": "mlp",
+        "engine": vcuda.StraightThrough(epochs=6, check_every=2, restarts=3, batch_size=30, patience=1),
+    },
+}
+
+
+def columns_for(name: str) -> int:
+    return 5 if name == "straight-through" else 22
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("settings", [nullcontext, double_precision], ids=["usual", "double"])
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(name, settings, monkeypatch):
+    several, table = Pretended(2, settings), wavy(columns_for(name), 100)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    alone, apart = (fitted(table, seed=3, client=client, **RESTARTED[name]) for client in (None, several))
+    assert "run_part" in several.asked
+    assert same(alone, apart)
+    assert all(np.array_equal(alone.trace[part], apart.trace[part]) for part in alone.trace)
+
+
+class Interrupted(Pretended):
+    """Workers of which one waits in vain, because somebody presses Ctrl-C."""
+
+    def map(self, function, items, **given):
+        if len(self.asked) == 2:
+            raise KeyboardInterrupt
+        return super().map(function, items, **given)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path):
+    several, table = Interrupted(3), wavy(columns_for(name), 100)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    # One after the other they may be slower than all here, and would be left before the third request.
+    monkeypatch.setattr(Elsewhere, "timing", lambda self, steps: nullcontext())
+    given = {"seed": 3, "checkpoint": tmp_path / "kept", **RESTARTED[name]}
+    assert fitted(table, client=several, **given).status.code == "interrupted"
+    assert several.asked == ["run_part"] * 2
+    assert same(fitted(table, **given, resume=True), fitted(table, seed=3, **RESTARTED[name]))
+
+
+def test_restarts_stay_where_they_are_unless_it_is_worth_it(monkeypatch):
+    several, given = Pretended(2), RESTARTED["variational"]
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    fitted(wavy(22, 100), client=several, **given)
+    assert several.asked == []
+
+
+def test_workers_that_are_slower_are_left(monkeypatch):
+    monkeypatch.setattr(restarts, "WORTH_SECONDS", 10.0)
+    here = Pace()
+    elsewhere = Elsewhere(Pretended(2), here, None)
+    assert elsewhere.steps(100, restarts=2) == 0, "nothing is known of the time yet"
+    here.seconds_a_step, here.steps = 0.5, 2
+    assert elsewhere.steps(19, restarts=2) == 0
+    assert elsewhere.steps(100, restarts=1) == 0
+    assert elsewhere.steps(100, restarts=2) == 2
+    assert Elsewhere(Pretended(2), here, time.monotonic() + 9).steps(100, restarts=2) == 0
+    assert Elsewhere(HERE, here, None).steps(100, restarts=2) == 0
+    elsewhere.there.seconds_a_step, elsewhere.there.steps = 0.3, 13
+    assert elsewhere.steps(5, restarts=2) == 5, "what is compiled is used to the end"
+    elsewhere.there.seconds_a_step = 0.6
+    assert elsewhere.steps(100, restarts=2) == 0
+
+
 # Fits on the cluster ----------------------------------------------------------------------------------------------
 
 
@@ -311,6 +388,22 @@ def test_a_gaussian_process_is_the_same_on_a_cluster(client, monkeypatch):
 def test_replicas_and_tables_are_the_same_on_a_cluster(client):
     given = {"model": "linear", "engine": vcuda.Orders(sweeps=20, max_sweeps=20), "seed": 2}
     assert same(fitted(wavy(6, 100), **given), fitted(wavy(6, 100), client=client, **given))
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", ["variational", "straight-through"])
+def test_restarts_are_the_same_on_a_cluster(client, name, monkeypatch):
+    asked, handed = [], DaskWorkers.map
+
+    def map_seen(self, function, *given, **more):
+        asked.append(function.__name__)
+        return handed(self, function, *given, **more)
+
+    monkeypatch.setattr(DaskWorkers, "map", map_seen)
+    table = wavy(columns_for(name), 100)
+    alone, together = (fitted(table, seed=3, client=used, **RESTARTED[name]) for used in (None, client))
+    assert "run_part" in asked
+    assert same(alone, together)
 
 
 def test_fillings_are_the_same_on_a_cluster(client):

@@ -223,6 +223,7 @@ def fit_by_gradient(
         progress=request.progress,
         deadline=request.deadline,
         journal=_journal_of(request, chosen, told),
+        workers=request.workers,
     )
     return outcome, {"engine": _described(chosen), **told, "choice": reasons}
 

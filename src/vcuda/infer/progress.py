@@ -26,14 +26,17 @@ def silent(progress: Progress) -> None:
 
 
 class Pace:
-    """How many steps fill about a second, how long they have taken without compilation, and when to tell of it.
+    """How many steps fill about a second, or another time, how long they have taken without compilation, and when to
+    tell of it.
 
-    The first stretch is one step long, because it is also compiled; it does not count.
+    The first stretch is one step long by default, because it is also compiled; it does not count.
     """
 
-    def __init__(self) -> None:
-        self.steps = 1
+    def __init__(self, seconds_a_chunk: float = SECONDS_A_CHUNK, *, steps: int = 1) -> None:
+        self.steps = steps
         self.seconds = 0.0
+        self.seconds_a_step: float | None = None
+        self._seconds_a_chunk = seconds_a_chunk
         self._compiled = False
         self._told = time.perf_counter()
 
@@ -46,7 +49,8 @@ class Pace:
             self._compiled = True
             return
         self.seconds += elapsed
-        fitting = int(SECONDS_A_CHUNK * steps / max(elapsed, 1e-6))
+        self.seconds_a_step = max(elapsed, 1e-6) / steps
+        fitting = int(self._seconds_a_chunk / self.seconds_a_step)
         self.steps = max(1, min(fitting, 8 * self.steps))
 
     def is_due(self) -> bool:

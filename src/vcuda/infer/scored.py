@@ -173,7 +173,7 @@ def run_scored(
     asked["journal"] = journal
     if isinstance(engine, Orders):
         return _orders(engine, table, seed, asked | {"workers": workers})
-    return _variational(engine, table, seed, asked)
+    return _variational(engine, table, seed, asked | {"workers": workers})
 
 
 def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:

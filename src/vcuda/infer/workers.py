@@ -12,6 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Below so many seconds of one core compiled work stays where it is: a worker compiles a program of its own first.
+WORTH_SECONDS = 15.0
+# About what is done elsewhere between two looks at the clock.
+SECONDS_A_STRETCH = 4.0
 # Hears now and then which share of the items is done; what it raises ends the work.
 Told = Callable[[float], None]
 

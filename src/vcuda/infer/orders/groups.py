@@ -25,10 +25,6 @@ BY_REPLICA = {"energies": 1, "cold": 1, "edges": 0, "orders": 0, "holders": 0}
 # Seconds for one neighbour of one chain beside another: 10e-9 with 16 chains and 5e-9 with 24 at 30 columns, on a busy
 # machine; not measured at other sizes. It decides where chains run, and no number.
 SECONDS_A_PAIR = 5e-9
-# Below so many seconds of one core the chains stay where they are: a worker compiles a program of its own first.
-WORTH_SECONDS = 15.0
-# About what is done between two looks at the clock.
-SECONDS_A_STRETCH = 4.0
 
 
 class Stage(NamedTuple):

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from vcuda.infer.devices import mesh_for, place
 from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, generator_state, set_generator
-from vcuda.infer.orders.groups import SECONDS_A_STRETCH, WORTH_SECONDS, Stage, run_in_groups, seconds_of
+from vcuda.infer.orders.groups import Stage, run_in_groups, seconds_of
 from vcuda.infer.orders.networks import network_of
 from vcuda.infer.orders.sweeps import (
     DIVIDED_CHAINS,
@@ -28,7 +28,7 @@ from vcuda.infer.orders.sweeps import (
 )
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.infer.workers import HERE, Told, Workers
+from vcuda.infer.workers import HERE, SECONDS_A_STRETCH, WORTH_SECONDS, Told, Workers
 
 BLOCK = 10
 # Practically zero: chains at this inverse temperature feel only the costs of fixed parents.

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from vcuda.dags.base import DagPrior
 from vcuda.infer.devices import WHOLE, divide, divided
+from vcuda.infer.restarts import Members
 from vcuda.infer.straight_through.elbo import NOTHING_KNOWN, Known, Rows, Terms, Trained, elbo_terms
 from vcuda.infer.straight_through.settings import StraightThrough
 from vcuda.infer.straight_through.watch import choose
@@ -21,6 +22,9 @@ from vcuda.models.base import FunctionalModel, ModelParams
 Array = jax.Array | np.ndarray
 
 FINAL_GRAPHS = 64
+# Seconds of a processor for one parameter of the functions, one row and one graph: 5e-10 to 7.5e-10 with MLPs of 11 to
+# 60 columns and linear functions of 50. It decides how restarts are run, so that it must not hang on the clock.
+SECONDS_A_PRODUCT = 6e-10
 
 
 class State(NamedTuple):
@@ -81,6 +85,7 @@ class Program:
         self.optimiser = _optimiser(engine)
         self.init = jax.jit(jax.vmap(self._init, in_axes=(0, 0, None)), static_argnums=2)
         self.advance = jax.jit(divide(self._advance, mesh, (divided(), DIVIDED_STRETCH, WHOLE), divided()))
+        self.advance_apart = jax.jit(self._advance_apart)
         of_each = ((divided(), WHOLE, WHOLE), divided())
         self.validate = jax.jit(divide(jax.vmap(self._validate, in_axes=(0, None, None)), mesh, *of_each))
         self.final_elbo = jax.jit(divide(self._final_elbo, mesh, *of_each))
@@ -149,6 +154,25 @@ class Program:
         moved, total = jax.lax.fori_loop(0, stretch.steps, body, (state, stretch.sums))
         return jax.tree.map(partial(choose, stretch.active), moved, state), total
 
+    def _advance_apart(self, state: State, stretch: Stretch, members: Members, problem: Problem) -> tuple[State, Terms]:
+        """The same, one restart after the other, and only those of ``members``: none depends in any bit on which others
+        there are."""
+        batch = self.batch(problem.train)
+
+        def one(member: jax.Array, carry: tuple[State, Terms]) -> tuple[State, Terms]:
+            place = members.places[member]
+            mine, order, sums = jax.tree.map(lambda array: array[place], (carry[0], stretch.order, carry[1]))
+
+            def body(step: jax.Array, own: tuple[State, Terms]) -> tuple[State, Terms]:
+                number, start = stretch.number + step, (stretch.first + step) * batch
+                moved, terms = self._step(problem, stretch.rate, number, start, own[0], order)
+                return moved, jax.tree.map(jnp.add, own[1], terms)
+
+            moved = jax.lax.fori_loop(0, stretch.steps, body, (mine, sums))
+            return jax.tree.map(lambda array, new: array.at[place].set(new), carry, moved)
+
+        return jax.lax.fori_loop(0, members.size, one, (state, jax.tree.map(jnp.asarray, stretch.sums)))
+
     def _validate(self, state: State, key: jax.Array, problem: Problem) -> jax.Array:
         """The loss of the validation rows."""
         batch_rows, kl_weight, unit = self._weights(problem.train)
@@ -167,6 +191,12 @@ class Program:
         return jax.lax.map(
             lambda one: self.terms(one, keys, rows, rows.total, problem.allowed, problem.known).elbo, trained
         )
+
+
+def foreseen_seconds(program: Program, trained: Trained, train: Rows) -> float:
+    """About how long a step of all restarts takes on one core."""
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(trained.model.functions))
+    return SECONDS_A_PRODUCT * parameters * program.batch(train) * program.engine.graph_samples
 
 
 # Kept so that equal fits in one process compile once.

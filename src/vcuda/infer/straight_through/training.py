@@ -25,10 +25,13 @@ from vcuda.infer.journal import (
     tree_like,
 )
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
+from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.straight_through.elbo import Known, Terms, shuffled_rows, split_rows
-from vcuda.infer.straight_through.program import Problem, Stretch, program_for
+from vcuda.infer.straight_through.parts import Moving, Part, Setting, restart_axes, run_part, steps_keys
+from vcuda.infer.straight_through.program import Problem, State, Stretch, foreseen_seconds, program_for
 from vcuda.infer.straight_through.settings import StraightThrough, rate_at, scaling_rule
 from vcuda.infer.straight_through.watch import Watch
+from vcuda.infer.workers import HERE, WORTH_SECONDS, Workers
 from vcuda.models.base import FunctionalModel
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.posterior import Outcome, Status
@@ -54,6 +57,7 @@ def run_straight_through(
     progress: ProgressCallback = silent,
     deadline: float | None = None,
     journal: Journal = FORGETFUL,
+    workers: Workers = HERE,
 ) -> Outcome:
     """Train all restarts, and mix them.
 
@@ -63,7 +67,8 @@ def run_straight_through(
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
     ``allowed`` and ``required`` (d, d) say which edges may be and which must be, ``log_odds`` (d, d) the prior of
     single edges in place of the one probability of ``prior``. The state after the last chunk is kept in the
-    ``journal``, and taken up again when the fit is resumed.
+    ``journal``, and taken up again when the fit is resumed. Restarts are trained on the ``workers`` if that would take
+    long here.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -80,7 +85,8 @@ def run_straight_through(
     odds = None if log_odds is None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
     known = Known(odds, Lift.of(edges.required))
     mesh = mesh_for(engine.restarts)
-    problem = place(Problem(train, validation, jnp.asarray(free), known), mesh)
+    setting = Setting(engine, model, prior, seed, Problem(train, validation, jnp.asarray(free), known))
+    problem = place(setting.problem, mesh)
     program = program_for(engine, model, prior, mesh)
     an_epoch = program.steps_an_epoch(train)
     checks = -(-engine.epochs // engine.check_every)
@@ -88,7 +94,7 @@ def run_straight_through(
 
     # Steps are keyed by restart and number, so that neither chunks nor devices change a number. What is drawn once for
     # all restarts uses a generator that compiles in a third of the time.
-    step_keys = jax.random.split(jax.random.key(seed), engine.restarts)
+    step_keys = steps_keys(seed, engine.restarts)
     once = jax.random.key(seed, impl="unsafe_rbg")
     init_key, validation_key, elbo_key = jax.random.split(once, 3)
     shuffle = np.random.default_rng(seed)
@@ -99,7 +105,12 @@ def run_straight_through(
         patience=engine.patience,
         keep_best=engine.validation == "averaged",
     )
+    # One restart after the other takes 1.1 to 1.2 times as long as all at once (MLPs of 30 and 60 columns), but those
+    # that have stopped take none, and who runs which changes no bit.
+    an_epoch_seconds = an_epoch * foreseen_seconds(program, state.trained, train)
+    apart = can_be_apart(engine.restarts, mesh) and engine.epochs * an_epoch_seconds > WORTH_SECONDS
     pace = Pace()
+    elsewhere = Elsewhere(workers if apart else HERE, pace, deadline)
     nothing = Terms(*np.asarray(jnp.zeros((3, engine.restarts))))
     taken, sums = 0, nothing
     given = fingerprint(engine, model, prior, seed, train, validation, free, odds, edges.required)
@@ -133,27 +144,66 @@ def run_straight_through(
         loss = np.asarray(program.validate(state, key, problem))
         watch.look(state.trained, jax.tree.map(lambda value: value.astype(np.float64) / steps, sums), loss)
 
+    def next_stretches(steps: int) -> list[Stretch]:
+        """So many steps, epoch by epoch."""
+        nonlocal before, order
+        found, at = [], taken
+        while at < taken + steps:
+            first = at % an_epoch
+            if first == 0:
+                before = generator_state(shuffle)
+                order = shuffled_rows(shuffle, train, engine.restarts)
+            some = min(taken + steps - at, an_epoch - first)
+            number = watch.checks * steps_a_check + at
+            found.append(Stretch(watch.active, order, first, some, number, rate, sums))
+            at += some
+        return found
+
+    def tell(share: float = 0.0) -> None:
+        progress(Progress(watch.checks + taken / steps_a_check, checks, watch.describe()))
+
+    def moved(stretch: Stretch) -> tuple[State, Terms]:
+        if not apart:
+            return jax.block_until_ready(program.advance(state, stretch, problem))
+        members = Members.of(np.flatnonzero(watch.active), engine.restarts)
+        return jax.block_until_ready(program.advance_apart(state, stretch, members, problem))
+
+    def moved_elsewhere(stretches: list[Stretch]) -> tuple[State, Terms]:
+        moving = Moving(state.trained, state.optimiser, sums)
+
+        def part(places: np.ndarray) -> Part:
+            own = [stretch._replace(order=stretch.order[places]) for stretch in stretches]
+            return Part(places, picked(moving, restart_axes(moving), places), own)
+
+        going = np.flatnonzero(watch.active)
+        found = run_in_parts(
+            workers, run_part, moving, restart_axes(moving), places=going, part=part, shared=setting, told=tell
+        )
+        return state._replace(trained=place(found.trained, None), optimiser=place(found.optimiser, None)), found.sums
+
     stopped = None
     try:
         while watch.checks < checks and watch.active.any():
             rate = rate_at(engine, watch.checks / checks)
             while taken < steps_a_check:
-                first = taken % an_epoch
-                if first == 0:
-                    before = generator_state(shuffle)
-                    order = shuffled_rows(shuffle, train, engine.restarts)
-                steps = min(pace.steps, an_epoch - first)
-                number = watch.checks * steps_a_check + taken
-                stretch = Stretch(watch.active, order, first, steps, number, rate, sums)
-                with pace.timing(steps):
-                    state, total = jax.block_until_ready(program.advance(state, stretch, problem))
+                left = (checks - watch.checks) * steps_a_check - taken
+                steps = min(elsewhere.steps(left, restarts=int(watch.active.sum())), steps_a_check - taken)
+                if steps:
+                    stretches = next_stretches(steps)
+                    with elsewhere.timing(steps):
+                        state, total = moved_elsewhere(stretches)
+                else:
+                    steps = min(pace.steps, an_epoch - taken % an_epoch)
+                    (stretch,) = next_stretches(steps)
+                    with pace.timing(steps):
+                        state, total = moved(stretch)
                 taken += steps
                 sums = jax.device_get(total)
                 journal.keep("state", given, kept)
                 if deadline is not None and time.monotonic() > deadline:
                     raise OutOfTimeError
                 if pace.is_due():
-                    progress(Progress(watch.checks + taken / steps_a_check, checks, watch.describe()))
+                    tell()
             look(taken)
             taken, sums = 0, nothing
             progress(Progress(watch.checks, checks, watch.describe()))
@@ -189,8 +239,8 @@ def run_straight_through(
         "restarts_failed": int(watch.failed.sum()),
         "kl_weight": engine.kl_weight,
         "devices": devices_of(mesh),
-        "seconds_training": pace.seconds,
-        "seconds_compilation": time.perf_counter() - started - pace.seconds,
+        "seconds_training": pace.seconds + elsewhere.seconds,
+        "seconds_compilation": time.perf_counter() - started - pace.seconds - elsewhere.seconds,
     }
     return Outcome(law, _status(watch, weights, diagnostics, stopped), diagnostics, watch.trace())
 

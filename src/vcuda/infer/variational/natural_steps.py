@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from vcuda.dags.base import lifted_before, lifted_priorities
 from vcuda.dags.lifting import Lift
 from vcuda.infer.devices import WHOLE, devices_of, divide, divided, own_place
+from vcuda.infer.restarts import Members
 from vcuda.infer.variational.toggles import Regressions, Tiers, toggle_graphs
 
 # Logits beyond this are certain for every purpose, and slow to come back from.
@@ -130,37 +131,19 @@ def _order_kl(order: OrderParams) -> jax.Array:
     return jnp.sum(by_node, axis=1)
 
 
+_EACH = OrderParams(0, 0)
+# The axis of restarts in a state.
+STATE_AXES = State(0, _EACH, _EACH, _EACH, 0, 1, 1)
 # How restarts are divided among devices.
-DIVIDED_STATE = State(
-    divided(),
-    divided(),  # type: ignore[arg-type]
-    divided(),  # type: ignore[arg-type]
-    divided(),  # type: ignore[arg-type]
-    divided(),
-    divided(1),
-    divided(1),
-)
+DIVIDED_STATE = jax.tree.map(divided, STATE_AXES)
 DIVIDED_SCHEDULE = Schedule(divided(1), divided(1), WHOLE, WHOLE, WHOLE)  # type: ignore[arg-type]
 
 
 def _step(
-    problem: Problem,
-    schedule: Schedule,
-    count: int,
-    tiers: Tiers,
-    key: jax.Array,
-    number: jax.Array,
-    state: State,
-    mesh: Mesh | None,
+    problem: Problem, now: Schedule, count: int, tiers: Tiers, uniform: jax.Array, number: jax.Array, state: State
 ) -> State:
-    """Draw ``count`` graphs of each restart, and move edges, order and noise."""
+    """Draw ``count`` graphs of each restart, and move edges, order and noise, as the schedule says for ``now``."""
     restarts, nodes = state.order.means.shape
-    # One call of the generator for all that a step needs: compiling it is a good part of what a small fit waits for.
-    shape = (devices_of(mesh) * restarts, count * (nodes + 1) + nodes, nodes)
-    uniform = jax.random.uniform(jax.random.fold_in(key, number), shape, jnp.float32, minval=1e-7)
-    if mesh is not None:
-        # Those of all restarts are drawn on each device, so that they are the same however many there are.
-        uniform = jax.lax.dynamic_slice_in_dim(uniform, own_place() * restarts, restarts)
     chosen = uniform[:, -nodes:] < problem.pairs
     uniform = uniform[:, :-nodes].reshape(restarts, count, nodes + 1, nodes)
 
@@ -193,7 +176,7 @@ def _step(
         edges = jnp.sum(jnp.mean(before, axis=1) * kl, axis=(1, 2))
     elbo = scores - edges - _order_kl(state.order)
 
-    worth = jnp.where(problem.allowed, present * gains - kl, 0.0) * schedule.temper[number][:, None, None]
+    worth = jnp.where(problem.allowed, present * gains - kl, 0.0) * now.temper[:, None, None]
 
     def precedence(order: OrderParams) -> jax.Array:
         return _precedence(order) if required is None else _lifted_precedence(order, required)
@@ -205,7 +188,7 @@ def _step(
     first = jax.tree.map(lambda mean, new: 0.9 * mean + 0.1 * new, state.first_moment, gradient)
     second = jax.tree.map(lambda mean, new: 0.999 * mean + 0.001 * new**2, state.second_moment, gradient)
     taken = (number + 1).astype(elbo.dtype)
-    pace = schedule.speed[number][:, None]
+    pace = now.speed[:, None]
     order = jax.tree.map(
         lambda value, m, v: value - pace * m / (1 - 0.9**taken) / (jnp.sqrt(v / (1 - 0.999**taken)) + 1e-8),
         state.order,
@@ -213,8 +196,8 @@ def _step(
         second,
     )
 
-    aims = jnp.clip(problem.prior_logits + schedule.edge_temper[number] * gains, -LARGEST_LOGIT, LARGEST_LOGIT)
-    logits = state.logits + schedule.rate[number] * chosen * (aims - state.logits)
+    aims = jnp.clip(problem.prior_logits + now.edge_temper * gains, -LARGEST_LOGIT, LARGEST_LOGIT)
+    logits = state.logits + now.rate * chosen * (aims - state.logits)
 
     variance = state.variance
     if problem.regressions.weight_variance is not None:
@@ -222,7 +205,7 @@ def _step(
         squares = jnp.mean(jnp.sum(toggled.squares, axis=1).reshape(restarts, count), axis=1)
         shape_, scale = problem.noise_prior
         best = (scale + 0.5 * squares) / (shape_ + 1 + 0.5 * problem.regressions.cells)
-        variance = variance * (best / variance) ** schedule.noise[number]
+        variance = variance * (best / variance) ** now.noise
     most = jnp.max(left_out.reshape(restarts, -1), axis=1).astype(state.left_out.dtype)
     return State(
         logits,
@@ -235,28 +218,62 @@ def _step(
     )
 
 
-@partial(jax.jit, static_argnames=("count", "tiers", "mesh"))
+@partial(jax.jit, static_argnames=("count", "tiers", "apart", "mesh"))
 def advance(
     problem: Problem,
     schedule: Schedule,
     key: jax.Array,
     state: State,
+    members: Members,
     first: int,
     steps: int,
     *,
     count: int,
     tiers: Tiers,
+    apart: bool = False,
     mesh: Mesh | None = None,
 ) -> State:
     """Take ``steps`` steps from number ``first`` on; both are ordinary arguments, so that one program serves all.
 
-    The devices of a ``mesh`` share the restarts."""
+    All restarts take a step at once, and the devices of a ``mesh`` share them. Where they are taken ``apart``, one
+    after the other and only those of ``members``, none depends on which others there are, in any bit.
+    """
 
-    def own(problem: Problem, schedule: Schedule, key: jax.Array, state: State, first: int, steps: int) -> State:
+    def own(
+        problem: Problem, schedule: Schedule, key: jax.Array, state: State, members: Members, first: int, steps: int
+    ) -> State:
+        restarts, nodes = state.order.means.shape
+
         def body(index: jax.Array, state: State) -> State:
-            return _step(problem, schedule, count, tiers, key, first + index, state, mesh)
+            number = first + index
+            # One call of the generator for all that a step needs: compiling it is a good part of what a small fit waits
+            # for.
+            shape = (devices_of(mesh) * restarts, count * (nodes + 1) + nodes, nodes)
+            uniform = jax.random.uniform(jax.random.fold_in(key, number), shape, jnp.float32, minval=1e-7)
+            if mesh is not None:
+                # Those of all restarts are drawn on each device, so that they are the same however many there are.
+                uniform = jax.lax.dynamic_slice_in_dim(uniform, own_place() * restarts, restarts)
+            now = jax.tree.map(lambda series: series[number], schedule)
+            if not apart:
+                return _step(problem, now, count, tiers, uniform, number, state)
+
+            def one(member: jax.Array, state: State) -> State:
+                at = partial(jax.lax.dynamic_slice_in_dim, start_index=members.places[member], slice_size=1)
+                alone = now._replace(temper=at(now.temper), speed=at(now.speed))
+                mine = jax.tree.map(lambda array, axis: at(array, axis=axis), state, STATE_AXES)
+                moved = _step(problem, alone, count, tiers, at(uniform), number, mine)
+                return jax.tree.map(
+                    lambda array, new, axis: jax.lax.dynamic_update_slice_in_dim(
+                        array, new, members.places[member], axis
+                    ),
+                    state,
+                    moved,
+                    STATE_AXES,
+                )
+
+            return jax.lax.fori_loop(0, members.size, one, state)
 
         return jax.lax.fori_loop(0, steps, body, state)
 
-    takes = (WHOLE, DIVIDED_SCHEDULE, WHOLE, DIVIDED_STATE, WHOLE, WHOLE)
-    return divide(own, mesh, takes, DIVIDED_STATE)(problem, schedule, key, state, first, steps)
+    takes = (WHOLE, DIVIDED_SCHEDULE, WHOLE, DIVIDED_STATE, WHOLE, WHOLE, WHOLE)
+    return divide(own, mesh, takes, DIVIDED_STATE)(problem, schedule, key, state, members, first, steps)
