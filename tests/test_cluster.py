@@ -310,10 +310,9 @@ def columns_for(name: str) -> int:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("settings", [nullcontext, double_precision], ids=["usual", "double"])
 @pytest.mark.parametrize("name", RESTARTED)
-def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(name, settings, monkeypatch):
-    several, table = Pretended(2, settings), wavy(columns_for(name), 100)
+def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(name, monkeypatch):
+    several, table = Pretended(2, double_precision), wavy(columns_for(name), 100)
     monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
     alone, apart = (fitted(table, seed=3, client=client, **RESTARTED[name]) for client in (None, several))
     assert "run_part" in several.asked
@@ -400,6 +399,7 @@ def test_restarts_are_the_same_on_a_cluster(client, name, monkeypatch):
         return handed(self, function, *given, **more)
 
     monkeypatch.setattr(DaskWorkers, "map", map_seen)
+    client.wait_for_workers(2, timeout=60)  # tests before this one have killed some
     table = wavy(columns_for(name), 100)
     alone, together = (fitted(table, seed=3, client=used, **RESTARTED[name]) for used in (None, client))
     assert "run_part" in asked
