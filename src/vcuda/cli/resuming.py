@@ -123,7 +123,7 @@ def _nothing_to_resume(run: Path) -> str:
 
 def clear_drafts(run: Path) -> None:
     """Remove what a fit left half-written that was killed while it saved."""
-    from vcuda.posterior.storage import DRAFTS
+    from vcuda.posterior.drafts import DRAFTS
 
     for path in run.glob(f"{DRAFTS}*"):
         shutil.rmtree(path, ignore_errors=True)

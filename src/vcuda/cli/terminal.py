@@ -11,7 +11,6 @@ import math
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -234,10 +233,12 @@ class StopOnRequest:
 @contextmanager
 def drafts(folder: Path) -> Iterator[Path]:
     """A place to write files; they move into ``folder`` when all are written, and vanish when one fails."""
+    from vcuda.posterior.drafts import workshop
+
     try:
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as workshop:
-            yield Path(workshop)
-            for draft in sorted(Path(workshop).iterdir()):
+        with workshop(folder) as made:
+            yield made
+            for draft in sorted(made.iterdir()):
                 os.replace(draft, folder / draft.name)
     except OSError as error:
         raise RunError(f"cannot write into {folder}: {error.strerror or error}; choose another place") from error

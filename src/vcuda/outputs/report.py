@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -26,6 +25,7 @@ from vcuda.outputs import findings
 from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
+from vcuda.posterior.drafts import workshop
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.discrete_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
@@ -70,8 +70,8 @@ def write_report(posterior: Posterior, path: str | os.PathLike[str], *, curves: 
     page = report_page(posterior, curves=curves, seed=seed).encode()
     try:
         # Under another name first, so that there is never half a report.
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=file.parent) as workshop:
-            draft = Path(workshop) / file.name
+        with workshop(file.parent) as folder:
+            draft = folder / file.name
             draft.write_bytes(page)
             os.replace(draft, file)
     except OSError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +26,7 @@ from vcuda.posterior.archives import (
     save_arrays,
 )
 from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
+from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
 from vcuda.posterior.laws import Law
 from vcuda.posterior.locks import LOCK
@@ -34,8 +34,8 @@ from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.samples import GraphSamples
 
 FORMAT = 1
-# The folder in a run where ``vcuda fit`` keeps what it has worked out, and the beginning of the names of drafts.
-CHECKPOINT, DRAFTS = "checkpoint", ".writing-"
+# The folder in a run where ``vcuda fit`` keeps what it has worked out.
+CHECKPOINT = "checkpoint"
 LAWS: dict[str, type[Law]] = {**MEMBER_LAWS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
@@ -99,14 +99,14 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     }
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=DRAFTS, dir=path) as workshop:
+        with workshop(path) as drafts:
             for name in FILES:
-                with open(Path(workshop) / name, "wb") as file:
+                with open(drafts / name, "wb") as file:
                     writers[name](file)
             # A folder without a config is no run: whoever kills us in between leaves no mixture of two runs.
             (path / "config.json").unlink(missing_ok=True)
             for name in sorted(FILES, key=lambda name: name == "config.json"):
-                os.replace(Path(workshop) / name, path / name)
+                os.replace(drafts / name, path / name)
     except OSError as error:
         raise RunError(f"cannot write the run into {path}: {error.strerror or error}") from error
 
