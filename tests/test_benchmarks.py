@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from benchmarks.accuracy.oracle import known_order_posterior
 from benchmarks.accuracy.suites import SUITES
 from benchmarks.accuracy.tables import tables
 from benchmarks.measures import Compiling
+from benchmarks.paper import findings
 from benchmarks.paper import main as paper_main
 from benchmarks.paper.document import write, written
 from benchmarks.paper.figures import draw_all, pictures
@@ -576,6 +578,15 @@ def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
     assert "highest mean AP DDS 0.960" in told
     tied = [line_of(run, 0.9 if getattr(run, "method", "") == "dds-reference" else None) for run in runs]
     assert "highest mean AP exact and DDS 0.910" in all_findings(results_of(tmp_path, tied))
+
+
+def test_different_precision_of_equal_probabilities_is_explained() -> None:
+    setting = SimpleNamespace(words="Sachs")
+    exact = SimpleNamespace(method="exact", done=[{"ap": 0.4, "scores": [[0, 1.0], [0.2, 0]]}])
+    orders = SimpleNamespace(method="orders", done=[{"ap": 0.3, "scores": [[0, 1.0], [0.203, 0]]}])
+    (told,) = findings._tied(setting, [exact, orders])  # type: ignore[arg-type, list-item]
+    assert "differ by at most 0.003, and their AP are 0.400 and 0.300: 1 edge" in told
+    assert not list(findings._tied(setting, [exact, exact]))  # type: ignore[arg-type, list-item]
 
 
 def test_only_what_was_run_is_shown_and_the_rest_is_told(tmp_path: Path) -> None:
