@@ -54,13 +54,13 @@ class Needs(NamedTuple):
 
 
 LAWS: dict[tuple[type, str | None], Law] = {
-    (Orders, "equal"): Law(3.1, 7.6e-5, 1.63, 0.0082, 0.50, 5.0e-6, 1.47),
-    (Orders, "unequal"): Law(1.5, 0.0, 1.0, 0.019, 0.55, 9.5e-9, 2.49),
-    (Orders, "additive"): Law(4.8, 0.035, 1.0, 0.0054, 0.52, 2.3e-4, 1.0),
-    (Orders, "gp"): Law(1.7, 0.2, 1.41, 0.0, 0.50, 8.8e-3, 1.0),
-    (Variational, "equal"): Law(10.9, 6.5e-4, 2.04, 0.0, 0.58, 2.6e-4, 1.11),
-    (Variational, "unequal"): Law(15.8, 1.4e-3, 2.19, 0.0, 0.57, 8.7e-5, 1.48),
-    (Variational, "additive"): Law(16.4, 6.7e-5, 3.0, 0.0, 0.57, 2.8e-3, 1.0),
+    (Orders, "equal"): Law(2.9, 9.5e-4, 1.20, 0.0075, 0.49, 4.5e-6, 1.49),
+    (Orders, "unequal"): Law(1.4, 0.0, 1.0, 0.014, 0.56, 1.1e-8, 2.47),
+    (Orders, "additive"): Law(4.3, 0.025, 1.0, 0.0040, 0.52, 1.7e-4, 1.0),
+    (Orders, "gp"): Law(0.0, 0.2, 1.37, 0.0, 0.49, 9.0e-3, 1.0),
+    (Variational, "equal"): Law(7.4, 8.7e-4, 1.93, 0.0, 0.58, 3.2e-4, 1.0),
+    (Variational, "unequal"): Law(10.0, 1.8e-3, 2.10, 0.0, 0.56, 4.8e-4, 1.0),
+    (Variational, "additive"): Law(15.9, 3.3e-4, 2.48, 0.0, 0.62, 7.9e-4, 1.0),
 }
 
 
