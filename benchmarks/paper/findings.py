@@ -349,7 +349,7 @@ def _tied(setting: Setting, groups: Sequence[Group]) -> Iterator[str]:
     yield (
         f"- {setting.words}: exact and orders state probabilities that differ by at most {apart:.3f}, and their AP are "
         f"{exact['ap']:.3f} and {orders['ap']:.3f}: {_count(certain, 'edge')} have more than 0.9999 in both, and AP "
-        "hangs on the order among them, which is one of rounding."
+        "hangs on the order among them, which digits beyond the fourth decide."
     )
 
 
