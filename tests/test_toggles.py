@@ -6,8 +6,8 @@ import pytest
 
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import use_compilation_cache
+from vcuda.infer.variational.parts import precision_of
 from vcuda.infer.variational.toggles import Regressions, Tiers, Toggled, regressions, toggle_graphs
-from vcuda.infer.variational.training import _precision
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, SharedNoise
@@ -33,7 +33,7 @@ def dags() -> np.ndarray:
 def toggle(problem: Regressions, graphs: np.ndarray, tiers: Tiers, variance: float) -> tuple[Toggled, np.ndarray]:
     use_compilation_cache()
     dtype = problem.squares.dtype
-    with _precision(dtype):
+    with precision_of(dtype):
         importance = np.linspace(0.0, 1.0, graphs.size).reshape(graphs.shape).astype(dtype)
         found = _toggle(problem, graphs, importance, np.full(len(graphs), variance, dtype), tiers=tiers)
         return jax.device_get(found)
