@@ -224,7 +224,9 @@ def predict(functions: Functions, graph: Array, messages: jax.Array) -> jax.Arra
     if network.gains:
         mean, scale = _moments(units)
         read = (read - gained.sum(axis=0)[:, None] * mean) * scale
-    return (read + offset[:, None]).T
+    # A product that changes nothing but is never merged with other loops: without it the derivative by the units takes
+    # in that of the likelihood, is not vectorised, and a step takes twice as long (JAX 0.10 on a CPU, d = 10).
+    return (jnp.eye(nodes, dtype=read.dtype) @ read + offset[:, None]).T
 
 
 def _constant(network: Dense, embeddings: jax.Array) -> jax.Array:
