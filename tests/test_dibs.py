@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 import vcuda
-from vcuda.baselines import dibs, dibs_likelihoods
+from vcuda.baselines import dibs, dibs_families, dibs_likelihoods
 from vcuda.baselines.dibs import Dibs, run_dibs
 from vcuda.baselines.dibs_likelihoods import BGeLikelihood, LinearLikelihood, NetworkLikelihood
 from vcuda.baselines.dibs_program import (
@@ -253,7 +253,9 @@ class TestBGe:
         totals = [compiled(likelihood.local, prepared, (), graph).sum() for graph in (forward, forward.T)]
         assert totals[0] == pytest.approx(totals[1], rel=1e-12)
 
-    def test_tables_and_families_say_the_same_of_graphs_of_all_sizes(self, monkeypatch):
+    @pytest.mark.parametrize("few_kinds", [64, 3], ids=["told apart one by one", "sorted"])
+    def test_tables_and_families_say_the_same_of_graphs_of_all_sizes(self, monkeypatch, few_kinds):
+        monkeypatch.setattr(dibs_families, "FEW_KINDS", few_kinds)
         nodes = 12
         rng = np.random.default_rng(0)
         density = rng.uniform(size=(3, 10, 1, nodes)) ** 2

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from vcuda.baselines.dibs_families import distinct_families
 from vcuda.baselines.networks import predict
 from vcuda.models.mlp import Layers
 from vcuda.models.scores import LOG_TWO_PI, BGeScore
@@ -128,36 +129,28 @@ class BGeLikelihood:
         return jnp.moveaxis(found, -1, 1)
 
     def _by_family(self, prepared: Moments, graphs: jax.Array) -> jax.Array:
-        """Score each family that occurs only once, in order of its size, with factorisations of about that size.
+        """Score each family that occurs only once, with factorisations of about its size.
 
         When the edges are nearly settled the samples of a particle differ in few families: at 100 nodes most of 12,800
-        are the same few hundred, with a handful of parents each. Equal families are found by a 52-bit hash, whose
-        chance to mistake one for another is about 10^-8 a particle and step.
+        are the same few hundred, with a handful of parents each.
         """
-        nodes = graphs.shape[-1]
-        families = jnp.swapaxes(graphs, -1, -2).reshape(-1, nodes)
-        count = len(families)
-        marks = np.random.default_rng(0).integers(0, 2**62, (nodes, nodes))
-        sums = jnp.sum(jnp.where(families.reshape(-1, nodes, nodes), marks, 0), axis=-1) + np.diag(marks)
-        sizes = families.sum(axis=-1)
-        keys = (sizes.astype(jnp.int64) << 52) + (sums.reshape(-1) & (2**52 - 1))
-        order = jnp.argsort(keys)
-        ordered = keys[order]
-        rank = jnp.cumsum(jnp.concatenate([jnp.zeros(1, dtype=bool), ordered[1:] != ordered[:-1]]))
-        padded = -(-count // FAMILIES) * FAMILIES
-        first = jnp.full(padded, order[0]).at[rank].set(order)
+        _, samples, _, nodes = graphs.shape
+        by_sample = jnp.moveaxis(graphs, 1, -1)  # as they come: what runs over samples then runs over long rows
+        count = len(graphs) * samples * nodes
+        distinct = distinct_families(by_sample, room=-(-count // FAMILIES) * FAMILIES)
         widths = [width for width in (2, 4, 8, 16, 32, 64, 128, 256) if width < nodes - 1] + [nodes - 1]
 
         def some(turn: jax.Array, scores: jax.Array) -> jax.Array:
-            which = jax.lax.dynamic_slice(first, (turn * FAMILIES,), (FAMILIES,))
-            chosen, targets = families[which], which % nodes
-            branch = jnp.searchsorted(np.array(widths), sizes[which].max())
+            which = jax.lax.dynamic_slice(distinct.first, (turn * FAMILIES,), (FAMILIES,))
+            particle, sample, targets = jnp.unravel_index(which, (len(graphs), samples, nodes))
+            chosen = by_sample[particle, :, targets, sample]
+            branch = jnp.searchsorted(np.array(widths), chosen.sum(axis=1).max())
             branches = [lambda _, width=width: self._families(prepared, chosen, targets, width) for width in widths]
             return jax.lax.dynamic_update_slice(scores, jax.lax.switch(branch, branches, 0), (turn * FAMILIES,))
 
-        turns = rank[-1] // FAMILIES + 1
-        scores = jax.lax.fori_loop(0, turns, some, jnp.zeros(padded, dtype=prepared.matrix.dtype))
-        return jnp.zeros(count, dtype=scores.dtype).at[order].set(scores[rank]).reshape(graphs.shape[:-1])
+        turns = (distinct.total - 1) // FAMILIES + 1
+        scores = jax.lax.fori_loop(0, turns, some, jnp.zeros(len(distinct.first), dtype=prepared.matrix.dtype))
+        return scores[distinct.number].reshape(graphs.shape[:-1])
 
     def _families(self, prepared: Moments, chosen: jax.Array, targets: jax.Array, width: int) -> jax.Array:
         """The scores of families with at most ``width`` parents, given by ``chosen`` (f, d) and ``targets`` (f,)."""
