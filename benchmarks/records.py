@@ -20,15 +20,16 @@ Line = dict[str, Any]
 
 @cache
 def environment() -> dict[str, Any]:
-    """The commit (marked when the tree has other changes) and the versions of everything that makes numbers."""
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        cwd=RESULTS.parent,
-        check=False,
-    )
-    return {"commit": told.stdout.strip() or "unknown", "versions": versions()}
+    """The commit (marked when the tree has other changes than lines and what is made of them) and all versions."""
+    commit = _git("describe", "--always")
+    made = (":(top,exclude)benchmarks/results", ":(top,exclude)docs")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *made)
+    return {"commit": f"{commit or 'unknown'}{'-dirty' if changed else ''}", "versions": versions()}
+
+
+def _git(*arguments: str) -> str:
+    told = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
+    return told.stdout.strip()
 
 
 class Records:
