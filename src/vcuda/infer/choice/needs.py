@@ -54,13 +54,13 @@ class Needs(NamedTuple):
 
 
 LAWS: dict[tuple[type, str | None], Law] = {
-    (Orders, "equal"): Law(2.9, 9.5e-4, 1.20, 0.0075, 0.49, 4.5e-6, 1.49),
-    (Orders, "unequal"): Law(1.4, 0.0, 1.0, 0.014, 0.56, 1.1e-8, 2.47),
-    (Orders, "additive"): Law(4.3, 0.025, 1.0, 0.0040, 0.52, 1.7e-4, 1.0),
-    (Orders, "gp"): Law(0.0, 0.2, 1.37, 0.0, 0.49, 9.0e-3, 1.0),
-    (Variational, "equal"): Law(7.4, 8.7e-4, 1.93, 0.0, 0.58, 3.2e-4, 1.0),
-    (Variational, "unequal"): Law(10.0, 1.8e-3, 2.10, 0.0, 0.56, 4.8e-4, 1.0),
-    (Variational, "additive"): Law(15.9, 3.3e-4, 2.48, 0.0, 0.62, 7.9e-4, 1.0),
+    (Orders, "equal"): Law(2.1, 2.9e-7, 2.18, 0.0032, 0.51, 4.3e-6, 1.49),
+    (Orders, "unequal"): Law(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45),
+    (Orders, "additive"): Law(4.4, 0.022, 1.0, 3.2e-4, 0.54, 1.8e-4, 1.0),
+    (Orders, "gp"): Law(3.1, 0.049, 1.69, 0.0, 0.49, 9.2e-3, 1.0),
+    (Variational, "equal"): Law(8.2, 8.0e-5, 2.35, 0.0, 0.64, 1.0e-4, 1.18),
+    (Variational, "unequal"): Law(10.0, 1.0e-3, 2.17, 0.0, 0.63, 8.5e-6, 1.67),
+    (Variational, "additive"): Law(12.0, 2.8e-5, 3.0, 0.0, 0.68, 8.5e-4, 1.0),
 }
 
 
