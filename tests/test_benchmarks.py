@@ -34,7 +34,7 @@ from benchmarks.paper.measuring import Limits, Watch, measure_fit
 from benchmarks.paper.plan import load
 from benchmarks.paper.published import BESIDE, theirs
 from benchmarks.paper.runs import Draw, Fit
-from benchmarks.paper.tables import all_tables
+from benchmarks.paper.tables import _over, all_tables
 from benchmarks.problems import problem
 from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
@@ -622,6 +622,14 @@ def test_only_what_was_run_is_shown_and_the_rest_is_told(tmp_path: Path) -> None
     assert list(pictures(empty)) == []
     assert f"0 of {empty.planned} planned runs are stored" in all_findings(empty)
     assert "|" not in all_tables(empty)
+
+
+def test_hours_that_were_foreseen_are_a_range_only_where_they_differ() -> None:
+    short, long = {"foreseen_seconds": 7200.0}, {"foreseen_seconds": 9000.0}
+    assert _over([]) == ""
+    assert _over([{}]) == "1"
+    assert _over([short]) == "1; foreseen 2.0 hours"
+    assert _over([long, {}, short]) == "3; foreseen 2.0 to 2.5 hours"
 
 
 def test_a_difference_is_that_of_common_sets(tmp_path: Path) -> None:

@@ -254,8 +254,9 @@ def _median(seconds: Sequence[float]) -> str:
 
 def _over(lines: Sequence[Line]) -> str:
     """How many, and the hours that those which were given up early would have needed."""
-    foreseen = [line["foreseen_seconds"] / 3600 for line in lines if "foreseen_seconds" in line]
-    told = f"; foreseen {min(foreseen):.1f} to {max(foreseen):.1f} hours" if foreseen else ""
+    foreseen = sorted(line["foreseen_seconds"] / 3600 for line in lines if "foreseen_seconds" in line)
+    ends = dict.fromkeys(f"{hours:.1f}" for hours in foreseen[:1] + foreseen[-1:])
+    told = f"; foreseen {' to '.join(ends)} hours" if ends else ""
     return f"{len(lines)}{told}" if lines else ""
 
 
