@@ -35,6 +35,7 @@ from benchmarks.paper.plan import load
 from benchmarks.paper.published import BESIDE, theirs
 from benchmarks.paper.runs import Draw, Fit
 from benchmarks.paper.tables import _over, all_tables
+from benchmarks.peers import Setting, _programs_table, pairs
 from benchmarks.problems import problem
 from benchmarks.processes import Runner, selected
 from benchmarks.records import Records
@@ -706,3 +707,25 @@ def test_every_run_of_the_shipped_grid_can_be_shown(tmp_path: Path) -> None:
     )
     assert theirs("dibs-reference", 100, 100, "er", "linear") is None
     assert theirs("vcuda-paper", 10, 20, "er", "linear") is None
+
+
+def test_beside_other_programs_each_side_is_the_mean_of_its_seeds() -> None:
+    setting: Setting = ("er", "linear")
+    pair = pairs(setting, "short")[0]
+    which = {"program": pair.program, "graph": setting[0], "mechanism": setting[1], "options": pair.theirs}
+
+    def run(auc: float) -> dict[str, float]:
+        return {"auc_full": auc, "seconds": 1.0, "seconds_cpu": 1.0}
+
+    lines = [which | {"index": i, "ours": run(0.7), "theirs": run(0.8 + 0.1 * i)} for i in range(2)]
+    ours = [which | {"index": i, "auc_full": [0.6, 0.8]} for i in range(2)]
+    theirs = [which | {"index": i, "auc_full": [0.5, 0.5 - 0.1 * i]} for i in range(2)]
+
+    def cells(*again: list[dict[str, object]]) -> list[str]:
+        row = _programs_table(lines, *again).splitlines()[2]
+        return [cell.strip() for cell in row.split("|")][5:11]
+
+    assert cells([], []) == ["0.700", "0.850", "-0.150 (0.050)", "", "", ""]
+    assert cells(ours, []) == ["0.700", "0.850", "-0.150 (0.050)", "0.700", "", "-0.150 (0.050)"]
+    assert cells(ours, theirs[:1]) == cells(ours, [])
+    assert cells(ours, theirs) == ["0.700", "0.850", "-0.150 (0.050)", "0.700", "0.600", "+0.100 (0.000)"]
