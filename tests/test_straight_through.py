@@ -19,7 +19,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
 from vcuda.infer.straight_through.program import Problem, Program
-from vcuda.infer.straight_through.watch import Watch
+from vcuda.infer.straight_through.watch import Watch, choose
 from vcuda.models import MLP, Linear
 from vcuda.models.base import log_density
 
@@ -151,6 +151,21 @@ def test_the_authors_variant_keeps_the_last_state():
     watch = watched([[1.0], [2.0], [3.0]], keep_best=False)
     assert not watch.active[0]
     assert watch.kept().dags[0, 0] == 3.0
+
+
+@pytest.mark.parametrize("keep_best", [True, False])
+def test_what_the_device_reads_later_is_not_changed_meanwhile(keep_best, monkeypatch):
+    """An array of the host may be handed over without a copy, and computed with after the call has returned."""
+    given = []
+
+    def told(which, new, old):
+        given.append((which, which.copy()))
+        return choose(which, new, old)
+
+    monkeypatch.setattr("vcuda.infer.straight_through.watch.choose", told)
+    assert not watched([[1.0], [2.0], [3.0]], keep_best=keep_best).active[0]
+    assert len(given) == 3
+    assert all(np.array_equal(now, then) for now, then in given)
 
 
 def test_a_restart_that_breaks_down_goes_back_to_its_last_finite_state():

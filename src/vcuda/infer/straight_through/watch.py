@@ -46,13 +46,14 @@ class Watch:
         self._losses.append(loss)
         self.stopped_at[self.active] = self.checks
         self.failed |= self.active & ~finite
-        self.active &= finite
+        # Never changed in place: what was given to the device may be the same memory, and is read later.
+        self.active = self.active & finite
         better = self.active & (loss < self.best_loss)
         keeping = better if self.keep_best else self.active
         self._kept = jax.tree.map(partial(choose, keeping), trained, self._kept)
         self.best_loss = np.where(better, loss, self.best_loss)
         self.best_check[better] = self.checks
-        self.active &= self.checks - self.best_check < self.patience
+        self.active = self.active & (self.checks - self.best_check < self.patience)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is remembered, for the journal."""
