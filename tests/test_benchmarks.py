@@ -719,7 +719,7 @@ def test_beside_other_programs_each_side_is_the_mean_of_its_seeds() -> None:
 
     lines = [which | {"index": i, "ours": run(0.7), "theirs": run(0.8 + 0.1 * i)} for i in range(2)]
     ours = [which | {"index": i, "auc_full": [0.6, 0.8]} for i in range(2)]
-    theirs = [which | {"index": i, "auc_full": [0.5, 0.5 - 0.1 * i]} for i in range(2)]
+    more = [which | {"index": i, "auc_full": [0.5, 0.5 - 0.1 * i]} for i in range(2)]
 
     def cells(*again: list[dict[str, object]]) -> list[str]:
         row = _programs_table(lines, *again).splitlines()[2]
@@ -727,5 +727,5 @@ def test_beside_other_programs_each_side_is_the_mean_of_its_seeds() -> None:
 
     assert cells([], []) == ["0.700", "0.850", "-0.150 (0.050)", "", "", ""]
     assert cells(ours, []) == ["0.700", "0.850", "-0.150 (0.050)", "0.700", "", "-0.150 (0.050)"]
-    assert cells(ours, theirs[:1]) == cells(ours, [])
-    assert cells(ours, theirs) == ["0.700", "0.850", "-0.150 (0.050)", "0.700", "0.600", "+0.100 (0.000)"]
+    assert cells(ours, more[:1]) == cells(ours, [])
+    assert cells(ours, more) == ["0.700", "0.850", "-0.150 (0.050)", "0.700", "0.600", "+0.100 (0.000)"]

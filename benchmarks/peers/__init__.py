@@ -177,6 +177,10 @@ def _what(benchmark: str, method: str, setting: Setting, index: int) -> dict[str
     }
 
 
+def _what_of(pair: Pair, benchmark: str, setting: Setting, index: int) -> dict[str, Any]:
+    return {**_what(benchmark, pair.method, setting, index), "program": pair.program, "options": pair.theirs}
+
+
 def _alone(
     folder: Path, method: str, setting: Setting, index: int
 ) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
@@ -192,7 +196,7 @@ def _side_by_side(
         theirs = peers.run(pair.program, pair.theirs, table, seed=index)
         return {"ours": ours(pair.method, pair.ours, lambda: table, seed=index), "theirs": theirs}
 
-    return {**_what("programs", pair.method, setting, index), "program": pair.program, "options": pair.theirs}, measure
+    return _what_of(pair, "programs", setting, index), measure
 
 
 def _repeated(
@@ -202,7 +206,7 @@ def _repeated(
         table = tables(folder, setting, index)
         return {"auc_full": [ours(pair.method, pair.ours, lambda: table, seed=seed)["auc_full"] for seed in SEEDS]}
 
-    return {**_what("seeds", pair.method, setting, index), "program": pair.program, "options": pair.theirs}, measure
+    return _what_of(pair, "seeds", setting, index), measure
 
 
 def _theirs_again(
@@ -213,7 +217,7 @@ def _theirs_again(
         runs = (peers.run(pair.program, pair.theirs, table, seed=index + far) for far in MORE_SEEDS)
         return {"auc_full": [run["auc_full"] for run in runs]}
 
-    return {**_what("theirs", pair.method, setting, index), "program": pair.program, "options": pair.theirs}, measure
+    return _what_of(pair, "theirs", setting, index), measure
 
 
 def _steps(folder: Path, peers: Peers) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
