@@ -16,7 +16,7 @@ ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
 LAYERS = [
     {"errors"},
-    {"specs", "graphs"},
+    {"arguments", "specs", "graphs"},
     {"data"},
     {"dags", "models"},
     {"posterior"},

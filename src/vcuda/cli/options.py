@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from vcuda.arguments import LARGEST_SEED
+
 UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + the number of SIGINT, as shells count
-LARGEST_SEED = 2**32 - 1
 
 TABLE = typer.Argument(
     metavar="TABLE",

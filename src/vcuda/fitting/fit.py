@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vcuda.arguments import seed_of, time_limit_of
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior
@@ -24,25 +25,35 @@ from vcuda.data.large import LargeTable, open_table
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import rules_of_design, told_design
 from vcuda.fitting.discrete import settle_discrete
-from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
+from vcuda.fitting.imputed import Asked, Route, fit_imputed
+from vcuda.fitting.options import (
+    engine_of,
+    imputations_of,
+    logarithm_of,
+    model_of,
+    noise_of,
+    preset_of,
+    prior_of,
+    progress_of,
+    resume_of,
+    standardise_of,
+    streamed_of,
+)
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import ENGINES, STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.journal_files import Checkpoint
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.scored import SCORES
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.workers import mapped_by
 from vcuda.models import MODELS
-from vcuda.models.base import FunctionalModel, Noise, check_noise
+from vcuda.models.base import FunctionalModel, Noise
 from vcuda.models.scores import ScoreSpec
 from vcuda.posterior import Posterior
 from vcuda.specs import to_json
 
 Preset = Literal["default", "paper"]
-ENGINE_NAMES = ("auto", *ENGINES, *BASELINES)
-MODEL_NAMES = ("auto", *MODELS, *SCORES)
 
 
 def fit(
@@ -62,8 +73,8 @@ def fit(
     imputations: int = 10,
     streamed: bool | None = None,
     time_limit: float | None = None,
-    seed: int = 0,
-    progress: ProgressCallback = silent,
+    seed: int | None = 0,
+    progress: ProgressCallback | None = silent,
     checkpoint: str | PathLike[str] | Checkpoint | None = None,
     resume: bool = False,
     client: Any = None,
@@ -120,9 +131,10 @@ def fit(
     time_limit
         Seconds after which the fit ends with what it has; the status says so.
     seed
-        The same seed gives the same posterior on the same machine and versions.
+        The same seed, from 0 to 4,294,967,295, gives the same posterior on the same machine and versions. None draws
+        one, which ``provenance`` and ``summary()`` say.
     progress
-        Called with a :class:`Progress` between compiled chunks.
+        Called with a :class:`Progress` between compiled chunks; None for silence.
     checkpoint
         A folder in which the fit keeps every few seconds what it has worked out, so that it can go on there when it was
         killed. It is removed when the fit ends by itself.
@@ -138,6 +150,14 @@ def fit(
     Posterior
         An interrupt from the keyboard ends the fit early and returns what is there, with status ``interrupted``.
     """
+    model, engine, preset = model_of(model), engine_of(engine), preset_of(preset)
+    noise, logarithm, asked_prior = noise_of(noise, model=model), logarithm_of(logarithm), prior_of(prior)
+    standardise, imputations, streamed = standardise_of(standardise), imputations_of(imputations), streamed_of(streamed)
+    time_limit, progress, resume = time_limit_of(time_limit), progress_of(progress), resume_of(resume)
+    kept_in = as_checkpoint(checkpoint, resume)
+    if seed is None and kept_in is not None and kept_in.resume:
+        raise ConfigError("a fit that is resumed goes on with its own seed; give it, since None draws another one")
+    seed = seed_of(seed)
     workers = as_workers(client)
     table = open_table(
         data,
@@ -147,14 +167,11 @@ def fit(
         told=reading(progress),
         mapped=mapped_by(workers),
     )
-    _check(model, engine, noise, preset, time_limit)
-    check_imputations(imputations)
     known = as_knowledge(knowledge)
     if _is_baseline(engine):
         _check_baseline(model, engine, noise, prior, known, table)  # type: ignore[arg-type]
     else:
         _check_engine(model, engine, preset)
-    kept_in = as_checkpoint(checkpoint, resume)
     given, told_of_rows = table, []
     if isinstance(table, LargeTable) and not _needs_no_rows(model, engine, preset):
         table = table.sample_to_fit()
@@ -162,10 +179,10 @@ def fit(
     table, model, told_of_categories = settle_discrete(
         table, model, engine=engine, noise=noise, logarithm=logarithm, preset=preset, standardise=standardise
     )
-    dag_prior = _prior(prior, table, preset)
+    dag_prior = asked_prior or _default_prior(table, preset)
     rules = known.for_columns(table.names, edge_probability=dag_prior.edge_probability) if known else None
     rules = rules_of_design(table, rules)
-    marked = None if logarithm is None else _marked(logarithm, table)
+    marked = None if logarithm is None else _marked(logarithm, table.names)
     started = time.perf_counter()
     arguments = {
         "data": given.fingerprint,
@@ -255,22 +272,6 @@ def versions() -> dict[str, str]:
     return {"python": python_version(), **{package: version(package) for package in packages}}
 
 
-def _check(model: Any, engine: Any, noise: Noise | None, preset: Preset, time_limit: float | None) -> None:
-    """What can be said to be wrong before anything is computed."""
-    if preset not in ("default", "paper"):
-        raise ConfigError(f"preset must be default or paper, not {preset!r}")
-    if isinstance(engine, str) and engine not in ENGINE_NAMES:
-        raise ConfigError(f"engine must be one of {', '.join(ENGINE_NAMES)}, not {engine!r}")
-    if isinstance(model, str) and model not in MODEL_NAMES:
-        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, not {model!r}")
-    if noise is not None:
-        if not isinstance(model, str):
-            raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
-        check_noise(noise)
-    if time_limit is not None and not time_limit > 0:
-        raise ConfigError(f"time_limit must be a positive number of seconds, not {time_limit}")
-
-
 def _check_engine(model: Any, engine: Any, preset: Preset) -> None:
     by_gradient = isinstance(engine, StraightThrough) or engine == "straight-through" or preset == "paper"
     if by_gradient and not isinstance(model, (str, *MODELS.values())):
@@ -314,15 +315,14 @@ def _is_baseline(engine: Any) -> bool:
     return engine in BASELINES if isinstance(engine, str) else isinstance(engine, kinds)
 
 
-def _marked(logarithm: Sequence[str], table: Dataset) -> np.ndarray:
+def _marked(logarithm: Sequence[str], names: Sequence[str]) -> np.ndarray:
     """The named columns as (d,) booleans."""
-    asked = (logarithm,) if isinstance(logarithm, str) else tuple(logarithm)
-    for name in asked:
-        if name not in table.names:
-            near = get_close_matches(name, table.names, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else f"; they are {', '.join(table.names[:10])}"
+    for name in logarithm:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else f"; they are {', '.join(names[:10])}"
             raise ConfigError(f"logarithm names {name!r}, which is no column{meant}")
-    return np.isin(np.array(table.names, dtype=object), np.array(asked, dtype=object))
+    return np.isin(np.array(names, dtype=object), np.array(logarithm, dtype=object))
 
 
 def _is_gradient_trained(model: Any, engine: Any) -> bool:
@@ -332,9 +332,5 @@ def _is_gradient_trained(model: Any, engine: Any) -> bool:
     return engine == "auto" and (model == "mlp" or isinstance(model, tuple(MODELS.values())))
 
 
-def _prior(prior: float | DagPrior | None, table: Dataset, preset: Preset) -> DagPrior:
-    if isinstance(prior, DagPrior):
-        return prior
-    if prior is not None:
-        return DagPrior(edge_probability=prior)
+def _default_prior(table: Dataset, preset: Preset) -> DagPrior:
     return DagPrior(edge_probability=0.1) if preset == "paper" else DagPrior.for_nodes(table.d)

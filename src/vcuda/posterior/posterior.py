@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import seed_of, whole_number
 from vcuda.data.categories import Categories, codes_by_label, labelled_frame
 from vcuda.data.reading import as_dataset
 from vcuda.posterior.discrete import DiscretePredictive
@@ -106,7 +107,8 @@ class Posterior:
 
     def sample(self, size: int = 1000, *, seed: int = 0) -> GraphSamples:
         """Draw DAGs from the posterior; every one is acyclic."""
-        return self.law.sample(np.random.default_rng(seed), self.names, size)
+        count = whole_number("size", size, least=1)
+        return self.law.sample(np.random.default_rng(seed_of(seed)), self.names, count)
 
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
@@ -132,11 +134,12 @@ class Posterior:
         return error | {"log_likelihood": log_likelihood, "nll": -log_likelihood / len(self.names)}
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
+        graphs, rng = whole_number("graphs", graphs, least=1), np.random.default_rng(seed_of(seed))
         table = as_dataset(data, columns=self.names)
         if table.names != self.names:
             table = as_dataset(table.to_frame()[list(self.names)])
         values = table.values if self.categories is None else codes_by_label(table, self.categories)
-        return self.law.predict(np.random.default_rng(seed), values, graphs, names=self.names)
+        return self.law.predict(rng, values, graphs, names=self.names)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 

@@ -7,6 +7,7 @@ to make it again) and ``posterior.npz`` (all numbers). No pickle: loading a run 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from vcuda.arguments import plain
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
 from vcuda.posterior.archives import (
@@ -191,8 +193,5 @@ def _finite(content: Any) -> Any:
         return {str(key): _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    if isinstance(content, np.integer):
-        return int(content)
-    return content
+    content = plain(content)
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import seed_of
 from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
 from vcuda.posterior.discrete import DiscretePredictive, draw_distributions
@@ -127,7 +128,7 @@ def category_effect(
     predictive = getattr(posterior.law, "predictive", None)
     if not isinstance(predictive, DiscretePredictive):
         raise ConfigError("this posterior has no tables of probabilities for categories")
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([seed_of(seed), 1])
     graphs = posterior.law.sample(rng, posterior.names, number)
     known: dict[tuple[int, bytes], np.ndarray] = {}
     found, apart = [], 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from vcuda.arguments import whole_number
 from vcuda.errors import ConfigError
 
 
@@ -40,5 +41,4 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
 
 
 def check_draws(draws: int) -> None:
-    if draws < 1:
-        raise ConfigError(f"draws must be at least 1, got {draws}")
+    whole_number("draws", draws, least=1)
