@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -21,6 +23,7 @@ from rich.console import Console
 
 import vcuda
 import vcuda.fitting.fit
+from vcuda import interrupts
 from vcuda.cli import fit_options, fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
@@ -325,6 +328,17 @@ def test_ctrl_c_saves_what_is_learned(tmp_path, run):
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES | {"checkpoint"}
 
 
+@pytest.fixture
+def leaving(monkeypatch):
+    """Leaving at once ends the command, and not the process of the tests."""
+
+    def end(text):
+        sys.stderr.write(text)
+        sys.exit(interrupts.EXIT_CODE)
+
+    monkeypatch.setattr(interrupts, "end", end)
+
+
 def interrupting(*reports: int):
     """A stand-in for the progress bar that presses Ctrl-C at the given checks; 0 is before the first report."""
 
@@ -348,7 +362,7 @@ def interrupting(*reports: int):
     return shown_progress
 
 
-def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, monkeypatch, leaving):
     monkeypatch.setattr(fitting, "shown_progress", interrupting(0))
     before = signal.getsignal(signal.SIGINT)
     answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
@@ -357,15 +371,85 @@ def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, 
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("presses", [(2,), (2, 2)], ids=["once", "twice"])
-def test_ctrl_c_between_reports_ends_the_fit(presses, run, simulated, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "shown_progress", interrupting(*presses))
+def test_ctrl_c_between_reports_ends_the_fit(run, simulated, tmp_path, monkeypatch, leaving):
+    monkeypatch.setattr(fitting, "shown_progress", interrupting(2))
     trained = ("--engine", "straight-through", "--model", "linear")
     answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--json", *trained)
     assert answer.code == 130
     assert json.loads(answer.out)["status"] == "interrupted"
     posterior = vcuda.Posterior.load(tmp_path / "run")
     assert len(posterior.trace["validation_loss"]) == 2
+
+
+def test_ctrl_c_twice_between_reports_says_that_nothing_was_saved(run, simulated, tmp_path, monkeypatch, leaving):
+    def fit(data, *, progress, **options):
+        progress(vcuda.Progress(1, 2, "half"))
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", "vcuda: stopped before there was a result; nothing was saved.\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_while_the_result_is_saved_waits_for_it(run, simulated, tmp_path, monkeypatch, leaving):
+    save = vcuda.Posterior.save
+
+    def interrupted(posterior, folder):
+        signal.raise_signal(signal.SIGINT)
+        save(posterior, folder)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.Posterior, "save", interrupted)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", f"vcuda: stopped; the result so far is saved in {tmp_path / 'run'}.\n")
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+
+
+def test_ctrl_c_while_the_report_is_written_says_that_the_result_is_saved(
+    run, simulated, tmp_path, monkeypatch, leaving
+):
+    def report(posterior, path, **options):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.Posterior, "report", report)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", f"vcuda: stopped; the result so far is saved in {tmp_path / 'run'}.\n")
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+
+
+def processor_seconds(process: subprocess.Popen) -> float:
+    """What a process has used so far; what the machine does beside it does not count."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is read from /proc")
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.9, 1.6, 2.4])
+def test_ctrl_c_at_any_moment_is_one_true_sentence(seconds, tmp_path):
+    folder = tmp_path / "run"
+    with start("fit", "sachs", "-o", folder, "--quiet") as process:
+        while process.poll() is None and processor_seconds(process) < seconds:
+            time.sleep(0.005)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    sentences = [line for line in err.splitlines() if line.startswith("vcuda: stopped")]
+    assert "Traceback" not in err
+    assert out == ""
+    if process.returncode == 0:  # it had ended before
+        assert sentences == []
+        assert (folder / "config.json").exists()
+        return
+    assert process.returncode == 130
+    assert len(sentences) == 1
+    assert ("nothing was saved" in sentences[0]) == (not (folder / "config.json").exists())
+    assert ("is saved in" in sentences[0]) == (folder / "config.json").exists()
+    if "nothing was saved." in sentences[0]:
+        assert not folder.exists()
 
 
 # What is shown ----------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from vcuda import interrupts
 from vcuda.cli.fitting import fit
-from vcuda.cli.options import INTERRUPTED, UNUSABLE_INPUT
+from vcuda.cli.options import UNUSABLE_INPUT
 from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
@@ -34,8 +35,8 @@ class Commands(TyperGroup):
             say(remarks(), f"vcuda: {error}")
             raise typer.Exit(UNUSABLE_INPUT) from None
         except KeyboardInterrupt:
-            say(remarks(), "vcuda: stopped before there was a result; nothing was saved.")
-            raise typer.Exit(INTERRUPTED) from None
+            say(remarks(), f"vcuda: {interrupts.sentence()}")
+            raise typer.Exit(interrupts.EXIT_CODE) from None
 
 
 app = typer.Typer(
@@ -86,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             # A name that the terminal's encoding does not have is spelt out; it is no reason to lose a fit.
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(args=arguments, prog_name="vcuda")
+        with interrupts.answered():
+            app(args=arguments, prog_name="vcuda")
     except Exception as error:
         if os.environ.get(DEBUG, "0") not in ("", "0"):
             raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from vcuda import interrupts
 from vcuda.cli.fit_options import (
     DaskAddress,
     EdgePrior,
@@ -38,8 +39,17 @@ from vcuda.cli.fit_options import (
     WithinTiers,
     told_knowledge,
 )
-from vcuda.cli.options import INTERRUPTED, Columns, Interventions, Json, OptionalTable, Seed, Without, names_of
-from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
+from vcuda.cli.options import Columns, Interventions, Json, OptionalTable, Seed, Without, names_of
+from vcuda.cli.resuming import (
+    clear_drafts,
+    go_on_with,
+    place_of,
+    resumed_in_words,
+    saved_in_words,
+    stopped_in_words,
+    stored_options,
+    with_remedy,
+)
 from vcuda.cli.terminal import (
     StopOnRequest,
     drafts,
@@ -190,25 +200,23 @@ def fit(
                 say(told, f"A fit in {run} has not ended; this one takes its place.")
                 suggest(told, go_on_with(run), label="To go on with the other, stop now and use")
             say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
+        interrupts.leaves(lambda: stopped_in_words(checkpoint, run))
+        with shown_progress(told, quiet=quiet) as report:
+            posterior = fit_posterior(
+                data,
+                knowledge=Knowledge.from_dict(options["knowledge"]),
+                progress=stop.checked(report),
+                checkpoint=checkpoint,
+                client=workers,
+                **{name: options[name] for name in PASSED_ON},
+            )
         try:
-            with shown_progress(told, quiet=quiet) as report:
-                posterior = fit_posterior(
-                    data,
-                    knowledge=Knowledge.from_dict(options["knowledge"]),
-                    progress=stop.checked(report),
-                    checkpoint=checkpoint,
-                    client=workers,
-                    **{name: options[name] for name in PASSED_ON},
-                )
-        except KeyboardInterrupt:
-            if checkpoint.has_request:
-                suggest(told, go_on_with(run))
-            raise
-        try:
-            posterior.save(run)
             graphs_file, page = run / "samples.npz", run / "report.html"
-            for earlier in (graphs_file, page):  # of an earlier run, which is replaced
-                earlier.unlink(missing_ok=True)
+            with stop.saving():
+                posterior.save(run)
+                interrupts.leaves(lambda: saved_in_words(run))
+                for earlier in (graphs_file, page):  # of an earlier run, which is replaced
+                    earlier.unlink(missing_ok=True)
             if not options["no_report"] and data.d <= REPORTED_COLUMNS:
                 posterior.report(page, curves=0, seed=options["seed"])
             if options["samples"]:
@@ -227,7 +235,9 @@ def fit(
     if posterior.status.code != "ok" and (quiet or as_json):
         say(told, f"vcuda: {posterior.status.sentence}")
     if posterior.status.code == "interrupted" or stop.asked:
-        raise typer.Exit(INTERRUPTED)
+        if stop.asked:
+            say(told, f"vcuda: {saved_in_words(run)}")
+        raise typer.Exit(interrupts.EXIT_CODE)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
 

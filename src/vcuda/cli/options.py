@@ -8,7 +8,6 @@ import typer
 from vcuda.arguments import LARGEST_SEED
 
 UNUSABLE_INPUT = 2
-INTERRUPTED = 130  # 128 + the number of SIGINT, as shells count
 
 TABLE = typer.Argument(
     metavar="TABLE",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vcuda import interrupts
 from vcuda.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -132,6 +133,18 @@ def clear_drafts(run: Path) -> None:
 def go_on_with(run: Path) -> str:
     """The command that resumes a fit."""
     return f"vcuda fit --resume {shlex.quote(str(run))}"
+
+
+def stopped_in_words(checkpoint: Checkpoint, run: Path) -> str:
+    """What is left of a fit that is interrupted before it has a result."""
+    if not checkpoint.has_request:
+        return interrupts.NOTHING_SAVED
+    return f"stopped before there was a result; nothing was saved but a checkpoint. Go on with: {go_on_with(run)}"
+
+
+def saved_in_words(run: Path) -> str:
+    """What is left of a fit that is interrupted after its result was saved."""
+    return f"stopped; the result so far is saved in {run}."
 
 
 def with_remedy(error: RunError | OSError, checkpoint: Checkpoint, run: Path) -> RunError:

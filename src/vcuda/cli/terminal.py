@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from vcuda import interrupts
 from vcuda.errors import RunError
 from vcuda.infer.progress import Progress, ProgressCallback
 
@@ -197,26 +196,31 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
 class StopOnRequest:
     """The first Ctrl-C ends a fit at its next report, so that it can be saved; the second, at once.
 
-    Before a report of anything done there is nothing to save, and Ctrl-C ends the fit at once.
+    Before a report of anything done there is nothing to save, and Ctrl-C ends the process at once. While the result is
+    saved (``saving``) all of them wait.
     """
 
     def __init__(self) -> None:
         self.asked = False
         self._reported = False
+        self._saving = False
 
     def __enter__(self) -> Self:
-        self._previous = signal.signal(signal.SIGINT, self._answer)
+        self._put_off = interrupts.put_off(self._takes_care)
+        self._put_off.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+        self._put_off.__exit__(None, None, None)
 
-    def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self._reported:
-            raise KeyboardInterrupt
+    def _takes_care(self) -> bool:
+        if not self._saving and (self.asked or not self._reported):
+            return False
+        if not self.asked:
+            when = "at the next report; press Ctrl-C again to stop at once"
+            interrupts.write(f"\nStopping {'when the result is written' if self._saving else when}.\n")
         self.asked = True
-        # Written without Python's buffers, which the handler may have interrupted in the middle of a write.
-        os.write(2, b"\nStopping, and saving what is there; press Ctrl-C again to stop at once.\n")
+        return True
 
     def checked(self, report: ProgressCallback) -> ProgressCallback:
         """The callback, which now also ends the fit when that was asked for."""
@@ -228,6 +232,15 @@ class StopOnRequest:
                 raise KeyboardInterrupt
 
         return checked
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """While files of a result take the place of earlier ones, nothing interrupts."""
+        self._saving = True
+        try:
+            yield
+        finally:
+            self._saving = False
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from vcuda.interrupts import undone
+
 # The beginning of the names of such folders.
 DRAFTS = ".writing-"
 
@@ -19,10 +21,15 @@ def workshop(folder: Path) -> Iterator[Path]:
     twice (Python 3.11), and the error of the second time takes the place of the interrupt.
     """
     made = Path(tempfile.mkdtemp(prefix=DRAFTS, dir=folder))
-    try:
-        yield made
-    finally:
-        with suppress(OSError):
-            for draft in made.iterdir():
-                draft.unlink()
-            made.rmdir()
+    with undone(lambda: _remove(made)):
+        try:
+            yield made
+        finally:
+            _remove(made)
+
+
+def _remove(made: Path) -> None:
+    with suppress(OSError):
+        for draft in made.iterdir():
+            draft.unlink()
+        made.rmdir()
