@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.data.columns import ColumnChoice
 from vcuda.data.large import LargeTable, open_table
 from vcuda.errors import ConfigError, DataError
 from vcuda.infer.workers import Here
@@ -96,6 +99,31 @@ def test_size_decides(tmp_path, monkeypatch):
     assert open_table(path).missing.sum() == 1
     with pytest.raises(DataError, match="missing"):
         open_table(path, streamed=True)
+
+
+def test_compressed_text_is_streamed_by_what_it_unfolds_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 1000)
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,1\n" * 200))
+    assert path.stat().st_size < 200
+    assert isinstance(open_table(path), LargeTable)
+    assert isinstance(open_table(path, choice=ColumnChoice.of(["a", "b"], None)), LargeTable)
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,1\n" * 100))
+    assert not isinstance(open_table(path), LargeTable)
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [(b"", "column 'c' does not vary"), (b"1,inf,0\n", "which is not finite"), (b"1,2\n", "line 602 has 2 cells")],
+    ids=["constant", "infinite", "ragged"],
+)
+def test_what_memory_cannot_help_is_refused_without_reading_into_it(last, told, tmp_path, monkeypatch):
+    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 1000)
+    monkeypatch.setattr("vcuda.data.large.table.as_dataset", lambda *_, **__: pytest.fail("it was read into memory"))
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,0\n" * 200 + last))
+    with pytest.raises(DataError, match=told):
+        open_table(path)
 
 
 def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):

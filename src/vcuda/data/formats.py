@@ -118,6 +118,17 @@ def check_text_size(path: Path, *, share: float = 1.0) -> None:
         )
 
 
+def unpacked_cells(path: Path, *, enough: float) -> float:
+    """About how many cells a compressed text holds: counted up to ``enough``, beyond that by the part that is left."""
+    found = 0
+    with unreadable_refused(path), open(path, "rb") as packed, gzip.open(packed) as content:
+        while block := content.read(1 << 20):
+            found += sum(map(block.count, CELL_ENDS))
+            if found > enough:
+                return found * max(1.0, path.stat().st_size / max(1, packed.tell()))
+    return float(found)
+
+
 def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The records of a CSV or TSV file, each with the line on which it ends; blank lines are left out."""
     with unreadable_refused(path):

@@ -17,7 +17,7 @@ from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
-from vcuda.data.large.blocks import Mapped, Told, silent
+from vcuda.data.large.blocks import Mapped, OnlyInMemoryError, Told, silent
 from vcuda.data.large.file_readers import cells_on_disk
 from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
 from vcuda.data.large.passes import gather
@@ -163,7 +163,8 @@ def open_table(
     all else.
 
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
-    fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
+    fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped`` lets
+    others read the parts of a table.
     """
     if isinstance(data, LargeTable):
         if choice:
@@ -186,7 +187,7 @@ def open_table(
         return in_memory()
     try:
         found = gather(kept, interventions=interventions, choice=choice, told=told, mapped=mapped)
-    except DataError:
+    except OnlyInMemoryError:
         if BYTES_A_CELL * cells > memory_available():
             raise
         return in_memory()
@@ -216,9 +217,10 @@ def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: M
     if kept.is_dir():
         return np.inf
     if not choice:
-        return cells_on_disk(kept)
+        return cells_on_disk(kept, enough=STREAMED_CELLS)
     raw = from_path(kept)
-    return cells_on_disk(kept) * len(variable_columns(raw, interventions, choice)) / len(raw.names)
+    share = len(variable_columns(raw, interventions, choice)) / len(raw.names)
+    return cells_on_disk(kept, enough=STREAMED_CELLS / share) * share
 
 
 def _path(data: Any) -> Path | None:
