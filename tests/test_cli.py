@@ -302,6 +302,81 @@ def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
         main(arguments)
 
 
+# What the system refuses ------------------------------------------------------------------------------------
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", f"{LONG}.csv"),
+        ("fit", f"{LONG}.csv", "-o", "somewhere"),
+        ("fit", "sachs", "-o", LONG),
+        ("fit", "--resume", LONG),
+        ("report", "RUN", "-o", f"{LONG}.html"),
+        ("export", "RUN", "-o", f"{LONG}.csv"),
+        ("sample", "RUN", "-o", f"{LONG}.csv"),
+        ("simulate", "-o", LONG),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(LONG, "LONG"),
+)
+def test_names_that_no_file_can_have_are_refused(arguments, run, fitted):
+    answer = run(*(fitted if each == "RUN" else each for each in arguments))
+    assert answer.code == 2
+    assert "File name too long" in answer.err
+    assert len(answer.err) < 200
+
+
+def shell(command: str, **options) -> subprocess.CompletedProcess:
+    """A command line of a shell in which ``vcuda`` is the command."""
+    script = f'vcuda() {{ "{sys.executable}" -m vcuda "$@"; }}; {command}'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, **options)
+    assert "Traceback" not in done.stderr
+    assert "fault of vcuda" not in done.stderr
+    return done
+
+
+needs_linux = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@needs_linux
+@pytest.mark.parametrize("closed", ["/dev/full", "&-"])
+def test_results_that_cannot_be_printed_are_told_and_the_run_is_kept(closed, simulated, tmp_path):
+    done = shell(f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} >{closed}")
+    assert done.returncode == 2
+    assert f"the result is saved in {tmp_path / 'run'}" in done.stderr.splitlines()[-1]
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+    assert shell(f"vcuda edges {tmp_path / 'run'} --json >{closed}").returncode == 2
+    assert shell(f"vcuda check nothing.csv 2>{closed}").returncode == 2
+
+
+@needs_linux
+def test_help_that_cannot_be_printed_is_no_fault():
+    done = shell("vcuda --help >/dev/full")
+    assert (done.returncode, done.stderr) == (2, "vcuda: the system refuses: No space left on device.\n")
+
+
+def test_a_deleted_working_directory_is_told(simulated, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with_absolute_paths = f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} -q"
+    assert shell(f"rmdir {gone}; {with_absolute_paths}", cwd=gone).returncode == 0
+    gone.mkdir()
+    done = shell(f"rmdir {gone}; vcuda fit {simulated / 'train.csv'} -o run", cwd=gone)
+    assert done.returncode == 2
+    assert "no run can be written into 'run'" in done.stderr
+
+
+@needs_linux
+@pytest.mark.parametrize("megabytes", [400, 1000])
+def test_too_little_address_space_is_told(megabytes, simulated, tmp_path):
+    for command in (f"fit {simulated / 'train.csv'} -o {tmp_path / 'run'}", f"check {simulated / 'train.csv'}"):
+        done = shell(f"ulimit -v {1024 * megabytes}; vcuda {command}")
+        assert done.returncode == 2
+        assert "(ulimit -v)" in done.stderr
+
+
 # Ctrl-C -----------------------------------------------------------------------------------------------------
 
 

@@ -164,6 +164,15 @@ def test_what_a_fit_accepts_can_be_saved_and_loaded(table, options, kept, tmp_pa
     assert {name: type(loaded[name]) for name in kept} == {name: type(value) for name, value in kept.items()}
 
 
+@pytest.mark.parametrize("path", ["a" * 300 + ".csv", "a/" * 3000], ids=["long", "deep"])
+def test_names_that_no_file_can_have_are_refused(path, table, tmp_path):
+    with pytest.raises(vcuda.DataError, match="no file can be found there"):
+        vcuda.fit(path)
+    posterior = vcuda.fit(table, engine="empty")
+    with pytest.raises(vcuda.RunError, match="no run can be written into"):
+        posterior.save(tmp_path / path)
+
+
 def test_no_seed_draws_one_and_says_which(table, tmp_path):
     fits = [vcuda.fit(table, engine="exact", model="linear", seed=None) for _ in range(2)]
     seeds = [each.provenance["seed"] for each in fits]

@@ -15,7 +15,7 @@ import vcuda
 ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
 LAYERS = [
-    {"errors", "interrupts"},
+    {"errors", "interrupts", "memory"},
     {"arguments", "specs", "graphs"},
     {"data"},
     {"dags", "models"},

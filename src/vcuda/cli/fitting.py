@@ -51,6 +51,7 @@ from vcuda.cli.resuming import (
     with_remedy,
 )
 from vcuda.cli.terminal import (
+    OutputError,
     StopOnRequest,
     drafts,
     duration,
@@ -228,10 +229,13 @@ def fit(
             # What cannot be removed does no harm.
             with contextlib.suppress(OSError):
                 checkpoint.remove()
-    if as_json:
-        show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
-    elif not quiet:
-        _report(posterior, run)
+    try:
+        if as_json:
+            show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
+        elif not quiet:
+            _report(posterior, run)
+    except OutputError as error:
+        raise OutputError(f"{error}; the result is saved in {run}") from error
     if posterior.status.code != "ok" and (quiet or as_json):
         say(told, f"vcuda: {posterior.status.sentence}")
     if posterior.status.code == "interrupted" or stop.asked:

@@ -77,10 +77,16 @@ def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
     from vcuda.data import library
 
-    path = Path(table).expanduser()
-    if table not in library.names() and not (path.is_file() or path.is_dir()):
+    try:
+        path = Path(table).expanduser()
+        if table not in library.names() and not (path.is_file() or path.is_dir()):
+            return {"table": None, "folder": None}
+    except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}
-    return {"table": table, "folder": os.getcwd()}
+    try:
+        return {"table": table, "folder": os.getcwd()}
+    except OSError:  # it was deleted
+        return {"table": table, "folder": None}
 
 
 def stored_options(context: typer.Context, run: Path, table: str | None) -> dict[str, Any]:

@@ -6,13 +6,14 @@ user's files and are never read as markup or as control codes of the terminal.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 
 MAXIMUM_NAME = 40
+
+
+class OutputError(RunError):
+    """Results cannot be printed."""
 
 
 def printable(text: object) -> str:
@@ -56,8 +61,44 @@ def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     # Only a terminal has a width; in a file or a pipe a sentence stays on its line.
-    width = None if stream.isatty() else 10_000
+    width = None if stream is not None and stream.isatty() else 10_000
     return Console(stderr=stderr, width=width)
+
+
+@contextmanager
+def _printing(console: Console) -> Iterator[None]:
+    """A sentence where results cannot be printed; remarks that cannot be are lost, which is no reason to lose a fit."""
+    if console.stderr:
+        with suppress(OSError):
+            yield
+        return
+    if sys.stdout is None:
+        raise OutputError("standard output is closed, and results are printed there")
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # a reader that has seen enough
+            raise
+        give_up_output()
+        raise OutputError(f"cannot print the results: {error.strerror or error}") from error
+
+
+def give_up_output() -> None:
+    """Print no more results: what is still in Python's buffer would fail once more when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (AttributeError, ValueError):
+        pass  # it is closed
+
+
+def _print(console: Console, *parts: object, **options: Any) -> None:
+    if console.stderr and sys.stderr is None:
+        return
+    with _printing(console):
+        console.print(*parts, **options)
 
 
 def say(console: Console, *sentences: str) -> None:
@@ -65,14 +106,14 @@ def say(console: Console, *sentences: str) -> None:
     from rich.text import Text
 
     for sentence in sentences:
-        console.print(Text(printable(sentence)))
+        _print(console, Text(printable(sentence)))
 
 
 def suggest(console: Console, command: str, *, label: str = "Go on with") -> None:
     """A line to copy, so it is never broken."""
     from rich.text import Text
 
-    console.print(Text(printable(f"{label}: {command}")), soft_wrap=True)
+    _print(console, Text(printable(f"{label}: {command}")), soft_wrap=True)
 
 
 def show_table(
@@ -88,8 +129,8 @@ def show_table(
         table.add_column(name, justify=justify)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
-    console.print()
+    _print(console, table)
+    _print(console)
 
 
 def show_json(content: Mapping[str, Any]) -> None:
@@ -98,7 +139,9 @@ def show_json(content: Mapping[str, Any]) -> None:
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in content.items()
     }
     # In ASCII, so that it stays JSON whatever the encoding of the terminal.
-    print(json.dumps(finite, indent=2, allow_nan=False), flush=True)
+    text = json.dumps(finite, indent=2, allow_nan=False)
+    with _printing(results()):
+        print(text, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
@@ -17,6 +15,7 @@ from vcuda.data.cells import FloatArray, RawTable, is_number
 from vcuda.data.interventions import BoolArray
 from vcuda.data.wording import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -88,42 +87,6 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
 def memory_needed(columns: int) -> int:
     """The bytes that a fit of so many columns needs for its square arrays, about."""
     return SQUARE_ARRAYS * 4 * columns**2
-
-
-def memory_available() -> int:
-    """The bytes that this process may still take, as far as the system tells, otherwise 8 GB."""
-    limits: list[int] = []
-    for file, pattern, unit in (
-        ("/proc/meminfo", r"MemAvailable:\s+(\d+) kB", 1024),
-        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
-    ):
-        try:
-            match = re.search(pattern, Path(file).read_text())
-        except OSError:
-            continue
-        if match:
-            limits.append(int(match.group(1)) * unit)
-    limits.extend(_address_space())
-    if not limits:
-        try:
-            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (AttributeError, ValueError, OSError):
-            limits.append(8_000_000_000)
-    return min(limits)
-
-
-def _address_space() -> list[int]:
-    """What a limit on the process itself (ulimit -v) leaves, where there is one."""
-    try:
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):
-        return []
-    if limit == resource.RLIM_INFINITY:
-        return []
-    return [max(limit - pages * resource.getpagesize(), 0)]
 
 
 @contextmanager

@@ -31,7 +31,11 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
         is_folder, is_file, has_parent = path.is_dir(), path.is_file(), path.parent.is_dir()
         missing = has_parent and not is_folder and not is_file
         beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if missing else []
-    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is locked, the home of nobody
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # a name too long, a folder that is locked, the home of nobody
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{shortened(path)}: no file can be found there ({reason}): check the path.") from None
     if is_folder:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcuda.arguments import seed_of, whole_number
 from vcuda.data.cells import FloatArray
-from vcuda.data.checks import LARGEST_VALUE, memory_available
+from vcuda.data.checks import LARGEST_VALUE
 from vcuda.data.dataset import Dataset
 from vcuda.data.random_models import (
     Edges,
@@ -25,6 +25,7 @@ from vcuda.data.random_models import (
 )
 from vcuda.errors import ConfigError
 from vcuda.graphs import BoolArray, topological_order_edges
+from vcuda.memory import memory_available
 
 GraphFamily = Literal["er", "sf"]
 Mechanism = Literal["linear", "gp", "mlp"]

@@ -7,10 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from vcuda.data.wording import shortened
+from vcuda.errors import RunError
 from vcuda.interrupts import undone
 
 # The beginning of the names of such folders.
 DRAFTS = ".writing-"
+
+
+def check_new_file(path: Path) -> None:
+    """Refuse, before any work is done, a path at which no file can be written."""
+    try:
+        is_folder, has_parent = path.is_dir(), path.parent.is_dir()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"no file can be written to {shortened(path)}: {reason}; choose another name") from error
+    if is_folder:
+        raise RunError(f"{path} is a folder; give the name of a file")
+    if not has_parent:
+        raise RunError(f"{path}: the folder {path.parent} does not exist; make it first")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 
 from vcuda.arguments import plain
 from vcuda.data.spreadsheets import as_cell, quoting
+from vcuda.data.wording import shortened
 from vcuda.errors import RunError, VcudaError
 from vcuda.posterior.archives import (
     UNREADABLE,
@@ -49,6 +50,14 @@ DAMAGED = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Refuse, before any work is done, a place where a run cannot be written."""
     path = Path(folder)
+    try:
+        return _checked_folder(path)
+    except (OSError, ValueError) as error:  # a name that is too long, a working directory that was deleted
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"no run can be written into {shortened(path)}: {reason}; choose another folder") from error
+
+
+def _checked_folder(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give the name of a folder to write the run into")
     if path.is_dir() and not (path / "config.json").exists() and not all(_is_ours(each) for each in path.iterdir()):

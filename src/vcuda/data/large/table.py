@@ -163,8 +163,8 @@ def open_table(
     all else.
 
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
-    fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped`` lets
-    others read the parts of a table.
+    fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped``
+    lets others read the parts of a table.
     """
     if isinstance(data, LargeTable):
         if choice:
@@ -229,5 +229,8 @@ def _path(data: Any) -> Path | None:
 
     if not isinstance(data, (str, os.PathLike)) or data in library.names():
         return None
-    path = Path(data).expanduser()
-    return path if path.exists() else None
+    try:
+        path = Path(data).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):
+        return None  # a name that no file can have is refused by who reads files, in a sentence
