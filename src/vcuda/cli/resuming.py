@@ -76,10 +76,11 @@ def is_given(context: typer.Context, name: str) -> bool:
 def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
     from vcuda.data import library
+    from vcuda.data.pipes import is_piped
 
     try:
         path = Path(table).expanduser()
-        if table not in library.names() and not (path.is_file() or path.is_dir()):
+        if table not in library.names() and (is_piped(path) or not (path.is_file() or path.is_dir())):
             return {"table": None, "folder": None}
     except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}

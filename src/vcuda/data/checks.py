@@ -69,8 +69,9 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     if raw.has_header_line and all(is_number(name) for name in raw.names):
         example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
         raise DataError(
-            f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: "
-            f"add a line of names above it, such as {example}."
+            f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: if they are "
+            f"values, add a line of names above it, such as {example}; if they are names, put a letter before each, or "
+            "pass pandas.read_csv(...) as the table."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:

@@ -42,6 +42,8 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
         raise DataError(f"{path}: this is a folder, not a file: give the path of one file in it.")
     if is_file:
         return path
+    if path.exists():
+        raise DataError(f"{path}: this is a device or a socket, not a file: give the path of a file, or of a pipe.")
     if not has_parent:
         raise DataError(f"{path}: the folder {path.parent} does not exist: check the path.")
     hint = nearest(path.name, [*beside, *also_known])

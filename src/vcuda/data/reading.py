@@ -30,6 +30,7 @@ from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
+from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.wording import shortened
 from vcuda.errors import ConfigError, DataError
 
@@ -50,8 +51,9 @@ def as_dataset(
     Parameters
     ----------
     data
-        A path to a CSV, TSV, Parquet or Feather file, the name of a bundled table such as "sachs", a pandas,
-        Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it is.
+        A path to a CSV, TSV, Parquet or Feather file, or to a pipe that one comes through, the name of a bundled table
+        such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it
+        is.
     names
         The column names of an array, X1 ... Xd if not given.
     interventions
@@ -87,6 +89,11 @@ def as_dataset(
         from vcuda.data import library
 
         return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing))
+    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
+        copy = spooled(given)
+        with named_as_given(copy, given):
+            table = as_dataset(copy, interventions=interventions, columns=columns, without=without, missing=missing)
+        return replace(table, source=str(given))
     raw = _raw_table(data, names)
     with too_large_refused(raw.source):
         return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))

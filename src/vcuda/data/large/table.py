@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from vcuda.data.large.file_readers import cells_on_disk
 from vcuda.data.large.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
 from vcuda.data.large.passes import gather
 from vcuda.data.large.statistics import Statistics
+from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.reading import as_dataset
 from vcuda.data.wording import HOW_TO_LEAVE_OUT, shortened
 from vcuda.errors import ConfigError, DataError
@@ -170,6 +171,15 @@ def open_table(
         if choice:
             raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
         return data
+
+    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
+        copy = spooled(given)
+        options = {"interventions": interventions, "streamed": streamed, "choice": choice, "told": told}
+        with named_as_given(copy, given):
+            table = open_table(copy, **options, mapped=mapped)
+        if isinstance(table, Dataset):
+            return replace(table, source=str(given))
+        return replace(table, statistics=replace(table.statistics, source=str(given)))
 
     def in_memory() -> Dataset:
         return as_dataset(
