@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.arguments import position
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
 from vcuda.infer.straight_through import StraightThrough
@@ -18,7 +19,6 @@ from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.samples import GraphSamples
 from vcuda.summaries.experiments import direction_doubt
 from vcuda.summaries.structures import log_orders
-from vcuda.summaries.variables import position
 
 NAMES = ("a", "b", "c", "d", "e")
 

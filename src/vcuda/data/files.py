@@ -13,6 +13,7 @@ from vcuda.data.formats import (
     arrow_reader,
     check_text_size,
     extension_of,
+    has_table_ending,
     mapped_file,
     refuse_ragged,
     separator_of,
@@ -54,12 +55,12 @@ def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
     """A table in a file, its format told by the extension."""
     path = existing_file(path, also_known=also_known)
     extension, compressed = extension_of(path)
-    kind = FILE_KINDS.get(extension)
-    if kind is None or (compressed and kind != "text"):
+    if not has_table_ending(path):
         ending = "".join(path.suffixes[-2:]) if compressed else path.suffix
         raise DataError(f"{path}: the extension {ending!r} tells no known format: save the table as {READABLE}.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
+    kind = FILE_KINDS[extension]
     return _from_text(path) if kind == "text" else _from_arrow_file(path, kind)
 
 

@@ -49,13 +49,20 @@ CELL_ENDS = (b",", b";", b"\t", b"\n", b"\r")
 HIGHEST_COMPRESSION = 1032
 # How the two forms of Arrow's files begin.
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-READABLE = "CSV, TSV, Parquet or Feather (.csv, .tsv, .csv.gz, .tsv.gz, .parquet, .feather, .arrow)"
+TABLE_ENDINGS = (*FILE_KINDS, *(f"{ending}.gz" for ending, kind in FILE_KINDS.items() if kind == "text"))
+READABLE = f"CSV, TSV, Parquet or Feather ({', '.join(TABLE_ENDINGS)})"
 
 
 def extension_of(path: Path) -> tuple[str, bool]:
     """What the name of a file tells of its format, in small letters, and whether it is compressed (.gz)."""
     compressed = path.suffix.lower() == ".gz"
     return (Path(path.stem) if compressed else path).suffix.lower(), compressed
+
+
+def has_table_ending(path: Path) -> bool:
+    """Whether the name of a file tells a format that can be read."""
+    extension, compressed = extension_of(path)
+    return f"{extension}.gz" in TABLE_ENDINGS if compressed else extension in TABLE_ENDINGS
 
 
 @contextmanager

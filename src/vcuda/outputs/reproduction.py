@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from vcuda.data.columns import line_of
+from vcuda.data.formats import has_table_ending
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
 from vcuda.posterior.posterior import Posterior
 from vcuda.specs import to_json
 
-TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow", ".csv.gz", ".tsv.gz")
 # Imported one at a time: all of them together take seconds.
 ENGINE_HOMES = {
     "exact": ("vcuda.infer.exact", "Exact"),
@@ -108,7 +108,7 @@ def _choice(made: dict[str, Any]) -> dict[str, list[str]]:
 
 def is_readable(source: str) -> bool:
     """Whether ``fit`` can be given this text: a file, or a bundled table, and not the name of a table in memory."""
-    return source in BUNDLED or "".join(Path(source).suffixes[-2:]).lower().endswith(TABLE_ENDINGS)
+    return source in BUNDLED or has_table_ending(Path(source))
 
 
 def _engine(made: dict[str, Any], comments: list[str]) -> str:

@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from vcuda.arguments import seed_of
+from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
 from vcuda.posterior.discrete import DiscretePredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
-from vcuda.summaries.variables import check_draws, two_positions
 
 DRAWS = 1000
 # The largest table that eliminating a variable may make; beyond it the model is simulated with so many rows.

@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import solve_triangular
 
-from vcuda.arguments import seed_of
+from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
 from vcuda.posterior.laws import Scaling
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.discrete_effects import CategoryEffect, category_effect
-from vcuda.summaries.variables import check_draws, two_positions
 
 LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
 GRID_POINTS, GRID_REACH = 21, 1.5
