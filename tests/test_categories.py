@@ -583,7 +583,7 @@ def test_numbers_for_the_cause_and_all_effects_at_once_are_refused(posterior):
         posterior.effect("tar", "cancer", at=[0.0, 1.0])
     with pytest.raises(ConfigError, match="probabilities of labels and no numbers; ask for single ones"):
         posterior.effects()
-    with pytest.raises(ConfigError, match="draws must be at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.effect("tar", "cancer", draws=0)
 
 

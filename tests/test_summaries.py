@@ -293,7 +293,7 @@ def test_unknown_names_are_refused_with_the_nearest():
         posterior.blanket("temperature")
     with pytest.raises(ConfigError, match="two different variables"):
         posterior.paths("Raf", "Raf")
-    with pytest.raises(ConfigError, match="draws must be at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.ancestors(draws=0)
     assert position(NAMES, "e") == 4
 
