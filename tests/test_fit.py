@@ -130,11 +130,11 @@ def test_the_callers_array_is_neither_changed_nor_kept():
 
 
 def test_equal_noise_on_raw_scales_is_told(table):
-    told = vcuda.fit(table, model="linear", noise="equal").summary()["choice"]
-    assert any("smaller to a larger" in sentence for sentence in told)
+    reports = vcuda.fit(table, model="linear", noise="equal").summary()["choice"]
+    assert any("smaller to a larger" in sentence for sentence in reports)
     for options in ({"noise": "unequal"}, {"noise": "equal", "standardise": True}):
-        told = vcuda.fit(table, model="linear", **options).summary()["choice"]
-        assert not any("smaller to a larger" in sentence for sentence in told)
+        reports = vcuda.fit(table, model="linear", **options).summary()["choice"]
+        assert not any("smaller to a larger" in sentence for sentence in reports)
 
 
 def test_logarithms_are_told_and_undone():
@@ -144,8 +144,8 @@ def test_logarithms_are_told_and_undone():
     assert posterior.summary()["logarithm"] == ["X1", "X2", "X3"]
     assert posterior.provenance["model"]["name"] == "linear"
     # The evidence is that of the cells as they came, whoever took the logarithms: p(x) = p(log x) / x.
-    told = vcuda.fit(logs.train, engine="exact", logarithm=()).diagnostics["log_evidence"]
-    assert posterior.diagnostics["log_evidence"] == pytest.approx(told - logs.train.values.sum())
+    reports = vcuda.fit(logs.train, engine="exact", logarithm=()).diagnostics["log_evidence"]
+    assert posterior.diagnostics["log_evidence"] == pytest.approx(reports - logs.train.values.sum())
     new = np.exp(logs.test.values)
     assert (posterior.predict(new).to_numpy() > 0).all()
     raw = vcuda.fit(np.exp(logs.train.values), logarithm=())
@@ -189,7 +189,7 @@ class TestOtherMethods:
             posterior = vcuda.fit(table, engine=name, time_limit=0.5, seed=1)
             assert posterior.provenance["engine"]["name"] == name
             assert posterior.provenance["prior"] is None
-            assert posterior.law.scores.shape == (4, 4)
+            assert posterior.graph_posterior.scores.shape == (4, 4)
 
     @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
     def test_presets_are_those_of_the_method(self, table):
@@ -197,7 +197,7 @@ class TestOtherMethods:
             vcuda.fit(table, engine="grandag", model="linear", preset=preset, time_limit=0.1)
             for preset in ("default", "paper")
         )
-        assert default.provenance["engine"] == {"name": "grandag", **to_json(GranDag.fixed(hidden=()))}
+        assert default.provenance["engine"] == {"name": "grandag", **to_json(GranDag.corrected(hidden=()))}
         assert paper.provenance["engine"] == {"name": "grandag", **to_json(GranDag.reference(hidden=()))}
 
     def test_a_spec_is_taken_as_it_is(self, table):
@@ -208,7 +208,7 @@ class TestOtherMethods:
     def test_predictions_are_in_the_units_of_the_table(self, table):
         units = np.array([1.0, 100.0, 0.01, 5.0])
         scaled = vcuda.as_dataset(table.values * units + 7)
-        method = Mcsl.fixed(hidden=(), rounds=2, steps=50)
+        method = Mcsl.corrected(hidden=(), rounds=2, steps=50)
         one, other = (vcuda.fit(data, engine=method, standardise=True) for data in (table, scaled))
         # Networks are in single precision; the z-scores of the two tables differ by rounding.
         np.testing.assert_allclose(other.predict(scaled), one.predict(table) * units + 7, rtol=1e-3, atol=1e-2)

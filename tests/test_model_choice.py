@@ -6,10 +6,10 @@ import pytest
 from vcuda.data.dataset import Dataset
 from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
-from vcuda.infer.choice import evidence, models
-from vcuda.infer.choice.logarithms import choose_logarithms
-from vcuda.infer.choice.models import choose_model
 from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.selection import evidence, models
+from vcuda.infer.selection.logarithms import choose_logarithms
+from vcuda.infer.selection.models import choose_model
 
 NODES = 6
 
@@ -98,9 +98,9 @@ def test_columns_with_zeros_have_no_logarithm():
 def test_the_sentences_name_columns_and_nats():
     values = np.exp(linear().standardised())
     choice = choose_model(Dataset(("a", "b", "c", "d", "e", "f"), values), edge_probability=0.3)
-    told = " ".join(choice.sentences)
-    assert "favour linear mechanisms by" in told
-    assert "the logarithm of" in told
+    seen = " ".join(choice.sentences)
+    assert "favour linear mechanisms by" in seen
+    assert "the logarithm of" in seen
     assert choice.scored.units.logarithm.all()
     assert not any(np.isnan(value) for value in choice.log_evidence.values())
 

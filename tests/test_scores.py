@@ -13,7 +13,7 @@ from scipy.stats import gamma, multivariate_normal, multivariate_t, norm
 from vcuda.errors import ConfigError, DataError
 from vcuda.graphs import cpdag, enumerate_dags
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise, SharedNoise, schur_tables
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
-from vcuda.data.cells import FloatArray, RawTable, is_number
 from vcuda.data.interventions import BoolArray
-from vcuda.data.wording import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
+from vcuda.data.messages import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
+from vcuda.data.raw_table import FloatArray, RawTable, is_number
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def check_columns(
         which = f"column{'s' if empty.size > 1 else ''} {listed([names[k] for k in empty.tolist()])}"
         raise DataError(f"{source}: there is no value in {which}: leave out what is empty {HOW_TO_LEAVE_OUT}.")
     if missing == "refuse" and present.min() < len(values):
-        _refuse_gaps(source, names, np.isnan(values), place)
+        _refuse_missing(source, names, np.isnan(values), place)
     few = np.flatnonzero(present < min(MINIMUM_PRESENT, len(values)))
     if few.size:
         raise DataError(
@@ -222,7 +222,7 @@ def check_columns(
         )
 
 
-def _refuse_gaps(source: str, names: Sequence[str], gaps: BoolArray, place: Callable[[int], str]) -> NoReturn:
+def _refuse_missing(source: str, names: Sequence[str], gaps: BoolArray, place: Callable[[int], str]) -> NoReturn:
     counts = gaps.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
     total = int(counts.sum())

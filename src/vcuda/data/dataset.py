@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.categories import Categories, labelled_frame
-from vcuda.data.cells import FloatArray
+from vcuda.data.categorical import Categories, labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.interventions import BoolArray, Design
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Dataset:
         if values.ndim != 2 or values.shape[1] != len(self.names):
             raise DataError(f"{self.source}: values of shape {values.shape} do not fit {len(self.names)} names.")
         if self.categories is not None and len(self.categories) != len(self.names):
-            told = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
-            raise DataError(f"{self.source}: {told}.")
+            fault = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
+            raise DataError(f"{self.source}: {fault}.")
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "notes", tuple(self.notes))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcuda.data.cells import FloatArray
+from vcuda.data.raw_table import FloatArray
 
 
 class Moments(NamedTuple):

@@ -11,8 +11,7 @@ from typing import Any, TypeGuard, Union
 
 import numpy.typing as npt
 
-from vcuda.data.categories import category_findings, coded, number_findings
-from vcuda.data.cells import RawTable
+from vcuda.data.categorical import category_findings, coded, number_findings
 from vcuda.data.checks import (
     Missing,
     check_cells,
@@ -30,7 +29,8 @@ from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
+from vcuda.data.raw_table import RawTable
 from vcuda.errors import ConfigError, DataError
 
 TableLike = Union[Dataset, str, "os.PathLike[str]", npt.ArrayLike, Any]
@@ -137,7 +137,7 @@ def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
         return from_path(Path(data), also_known=library.names())
     # Its module imports the reading of files, which most tables in memory do not need.
     if "dask.dataframe" in sys.modules:
-        from vcuda.data.large.partitions import in_memory, is_partitioned
+        from vcuda.data.streaming.partitions import in_memory, is_partitioned
 
         if is_partitioned(data):
             return in_memory(data)
@@ -211,8 +211,8 @@ def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:
     if not held.any():
         return table
     # A cell that is missing tells as little of its causes as one that was set.
-    told = held if table.missing is None else held | table.missing
-    check_free_cells(table.values, told, table.names, table.source)
+    uninformative = held if table.missing is None else held | table.missing
+    check_free_cells(table.values, uninformative, table.names, table.source)
     return replace(table, interventions=read_only(held))
 
 
@@ -223,11 +223,11 @@ def _without_empty_rows(table: Dataset) -> Dataset:
     kept = ~table.missing.all(axis=1)
     if not kept.all():
         count = int((~kept).sum())
-        told = (
+        sentence = (
             "One row without any value was left out."
             if count == 1
             else f"{count:,} rows without any value were left out."
         )
-        table = replace(table.select(kept), notes=(*table.notes, told))
+        table = replace(table.select(kept), notes=(*table.notes, sentence))
     new = [note for note in gap_notes(table) if note not in table.notes]
     return replace(table, notes=(*table.notes, *new)) if new else table
