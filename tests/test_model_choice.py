@@ -50,6 +50,21 @@ def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
         assert choice.scored.score.nodes == NODES
 
 
+@pytest.mark.parametrize("method", ["best graph", "one order"])
+def test_equal_noise_is_found_where_a_column_has_many_causes(method, monkeypatch):
+    """A hub of 16 causes: what a graph with fewer of them leaves unexplained must not count against equal noise."""
+    for name, value in METHODS[method].items():
+        monkeypatch.setattr(evidence if name == "SAMPLED_COLUMNS" else models, name, value)
+    monkeypatch.setattr(evidence, "SAMPLED_COLUMNS", 18)
+    rng = np.random.default_rng(0)
+    causes = rng.normal(size=(500, 16))
+    hub = causes @ rng.choice([-1.0, 1.0], size=16) + rng.normal(size=500)
+    child = hub + rng.normal(size=500)
+    choice = choose_model(as_dataset(np.column_stack([causes, hub, child])), edge_probability=0.1, models=("linear",))
+    assert choice.method == method
+    assert choice.candidate.noise == "equal"
+
+
 def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():
     """Centimetres for metres: the density of every cell falls by the factor, for all models alike."""
     data = standardised(linear())

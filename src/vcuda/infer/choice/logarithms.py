@@ -7,13 +7,13 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.infer.climbing import climb
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.orders.greedy_parents import MOST_PARENTS
 from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, SharedNoise
 
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
 SCALE_ROUNDS = 4
-MOST_PARENTS = 10
 
 
 def choose_logarithms(
