@@ -19,6 +19,7 @@ from vcuda.data.cells import FloatArray
 from vcuda.data.checks import check_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import BoolArray
+from vcuda.data.moments import varies
 from vcuda.errors import ConfigError
 
 # Rounds over all columns before a filling is taken. Each leaves of the first guess about the share that is missing;
@@ -209,6 +210,8 @@ def lognormal_columns(data: Dataset) -> BoolArray:
     for column in np.flatnonzero(np.fmin.reduce(data.values, axis=0) > 0):
         present = data.values[~np.isnan(data.values[:, column]), column]
         logs = np.log(present)
+        if not varies(logs.min(), logs.max()):
+            continue
         gain = len(present) * (np.log(present.std()) - np.log(logs.std()) - logs.mean())
         marked[column] = gain > LOGARITHM_MARGIN
     return marked

@@ -23,7 +23,7 @@ from vcuda.data.large.accumulators import Gathering, Reservoir
 from vcuda.data.large.blocks import Block, Mapped, Reading, Told, silent
 from vcuda.data.large.statistics import FeatureStatistics, Regime, Statistics, where_free
 from vcuda.data.large.streams import Stream, open_stream
-from vcuda.data.moments import Moments, merged
+from vcuda.data.moments import Moments, merged, varies
 from vcuda.data.wording import listed, shortened
 from vcuda.errors import ConfigError, DataError
 
@@ -268,7 +268,7 @@ def _check_spread(stream: Stream, moments: Moments, regimes: Mapping[Regime, Mom
                 f"{stream.source}: column {shortened(name)} was set in all but {free.rows} of {moments.rows:,} rows, "
                 f"too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
             )
-        if free.rows and free.least[k] == free.largest[k]:
+        if free.rows and not varies(free.least[k], free.largest[k]):
             still.append(name)
     if still:
         raise DataError(

@@ -199,7 +199,9 @@ class Evidence:
         """An order that equal noise would have; found once for each table."""
         key = table.fingerprint
         if key not in self.orders:
-            shared = EqualNoise().prepare(table.values)
+            spec = EqualNoise()
+            apart = spec.out_of_range(table.scale).size > 0
+            shared = spec.prepare(table.standardised() if apart else table.values)
             assert isinstance(shared, SharedNoise)
             order = top_down_order(shared.at(1.0), self.prior)
             if self.prior.required.any():
