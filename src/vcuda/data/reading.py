@@ -101,8 +101,10 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
         )
     kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
     table = given if len(kept) == given.d else _narrowed(given, kept, choice)
-    # The Dataset may be a selection of rows in which a column does not vary, or made by hand.
-    check_columns(table.source, table.names, table.values, missing=missing)
+    # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Categories are known
+    # beyond the rows that are there, so that a column of one label can be scored.
+    if table.categories is None or table.missing is not None:
+        check_columns(table.source, table.names, table.values, missing=missing)
     if interventions is None or isinstance(interventions, str):
         return table
     return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
