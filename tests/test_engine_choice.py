@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import vcuda
-from vcuda.infer.choice.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.infer.exact import gigabytes_needed, seconds_needed
+from vcuda.infer.selection.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise

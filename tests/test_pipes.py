@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vcuda.data.large import open_table
 from vcuda.data.reading import as_dataset
+from vcuda.data.streaming import open_table
 from vcuda.errors import DataError
 
 

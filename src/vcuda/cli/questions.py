@@ -16,7 +16,7 @@ from vcuda.cli.terminal import results, say, shortened, show_json, show_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vcuda.summaries.discrete_effects import CategoryEffect
+    from vcuda.summaries.categorical_effects import CategoryEffect
 
 # In bytes, as for every config of a run.
 LARGEST_CONFIG = 64_000_000
@@ -89,7 +89,7 @@ def effect(
     """What happens to one variable when another is set? In the units of the table."""
     _check_variables(run, cause, outcome)
     from vcuda.posterior import Posterior
-    from vcuda.summaries.discrete_effects import CategoryEffect
+    from vcuda.summaries.categorical_effects import CategoryEffect
 
     found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
     if isinstance(found, CategoryEffect):
@@ -149,7 +149,7 @@ def next_experiment(
     _check_variables(run, *already or ())
     from vcuda.posterior import Posterior
 
-    found = Posterior.load(run).what_next(already=already, draws=draws, seed=seed)
+    found = Posterior.load(run).next_experiment(already=already, draws=draws, seed=seed)
     if as_json:
         show_json({"experiments": found.to_dict("records")})
         return

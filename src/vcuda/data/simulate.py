@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from vcuda.arguments import seed_of, whole_number
-from vcuda.data.cells import FloatArray
 from vcuda.data.checks import LARGEST_VALUE
 from vcuda.data.dataset import Dataset
 from vcuda.data.random_models import (
@@ -23,6 +22,7 @@ from vcuda.data.random_models import (
     oriented,
     standard_noise,
 )
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 from vcuda.graphs import BoolArray, topological_order_edges
 from vcuda.memory import memory_available

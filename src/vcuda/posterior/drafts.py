@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
 from vcuda.errors import RunError
 from vcuda.interrupts import undone
 
