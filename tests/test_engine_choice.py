@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 import vcuda
+from vcuda.errors import ConfigError
 from vcuda.infer.choice.engines import PATIENCE_SECONDS, choose_engine
+from vcuda.infer.choice.needs import check_needs
 from vcuda.infer.exact import gigabytes_needed, seconds_needed
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, EqualNoise
 
 
@@ -32,6 +35,21 @@ def test_a_short_time_limit_prefers_an_engine_that_can_stop():
     score = prepared(BGe(), 18)
     assert isinstance(choose_engine(score).engine, vcuda.Exact)
     assert isinstance(choose_engine(score, seconds=0.5).engine, vcuda.Orders)
+
+
+@pytest.mark.parametrize("spec", [BGe(), EqualNoise()])
+@pytest.mark.parametrize("experiment", [False, True])
+def test_thousands_of_columns_are_sampled(spec, experiment):
+    """2**d sets of 1,300 columns are more than a float holds."""
+    table = np.random.default_rng(0).normal(size=(30, 1300))
+    score = prepare(spec, table, np.arange(table.size).reshape(table.shape) == 5 if experiment else None)
+    assert isinstance(choose_engine(score).engine, vcuda.Orders)
+    assert seconds_needed(score) == gigabytes_needed(score) == np.inf
+    assert check_needs(vcuda.Orders(), score, available=16 * 10**9, seconds=None).gigabytes < 4
+    with pytest.raises(ConfigError, match=r"more than a million GB .* use engine orders"):
+        check_needs(vcuda.Exact(), score, available=16 * 10**9, seconds=None)
+    with pytest.raises(ConfigError, match=r"more than a century .* 1300 columns"):
+        check_needs(vcuda.Exact(), score, available=16 * 10**9, seconds=60.0)
 
 
 def test_many_nonlinear_columns_go_to_the_orders_engine():

@@ -6,6 +6,7 @@ import pytest
 from vcuda.data.dataset import Dataset
 from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
+from vcuda.errors import DataError
 from vcuda.infer.choice import evidence, models
 from vcuda.infer.choice.logarithms import choose_logarithms
 from vcuda.infer.choice.models import choose_model
@@ -132,3 +133,12 @@ def test_what_is_asked_for_is_not_compared():
     assert choose_model(curved(), edge_probability=0.3, models=("linear",)).candidate.model == "linear"
     assert choose_model(standardised(linear()), edge_probability=0.3, noise="equal").candidate.noise == "equal"
     assert choose_model(curved(), edge_probability=0.3, models=("linear", "additive")).candidate.model == "additive"
+
+
+def test_a_model_that_rounding_spoils_is_left_out_and_the_sentences_say_so():
+    values = np.random.default_rng(0).normal(size=(30, 3)) * [1e-120, 1.0, 1e120]
+    choice = choose_model(Dataset(("a", "b", "c"), values), edge_probability=0.3, models=("linear",))
+    assert choice.candidate.noise == "unequal"
+    assert any("their scales differ too much" in sentence for sentence in choice.sentences)
+    with pytest.raises(DataError, match="equal noise cannot be computed"):
+        choose_model(Dataset(("a", "b", "c"), values), edge_probability=0.3, models=("linear",), noise="equal")

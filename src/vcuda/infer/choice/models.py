@@ -22,7 +22,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.choice.evidence import CANDIDATES, Candidate, Evidence, Method
 from vcuda.infer.choice.logarithms import choose_logarithms
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.exact import TimeLimitError
+from vcuda.infer.exact import RoundingError, TimeLimitError
 from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, once
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.scored import ScoredTable, rescaled
@@ -148,6 +148,7 @@ def choose_model(
     evidence = Evidence(method, prior, np.random.default_rng(seed), deadline, journal)
     measured: list[Measured] = []
     late: list[str] = []
+    refused: RoundingError | None = None
     steps: list[str] = []
     # What there was no time for is left out when the fit is resumed, too: it went on without it.
     decided = journal.recall("compared", given)
@@ -169,12 +170,19 @@ def choose_model(
             except TimeLimitError:
                 late.append(candidate.words)
                 continue
+            except RoundingError as error:
+                refused = error
+                continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
             steps.append(step)
+    if refused is not None and not measured:
+        raise refused
     journal.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
     sentences = _sentences(data, best, measured, gains, method, late)
+    if refused is not None:
+        sentences.append("One noise variance for all columns was not compared: their scales differ too much for it.")
     compared = {one.words: one.log_evidence for one in measured}
     return Choice(best.candidate, ScoredTable.of(best.table, score, best.units), compared, method, tuple(sentences))
 

@@ -7,11 +7,12 @@ and dense graphs take longer, because their tables are wider.
 
 from __future__ import annotations
 
+from math import nan
 from typing import NamedTuple
 
 from vcuda.data.wording import HOW_TO_CHOOSE
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
+from vcuda.infer.exact import Exact, gigabytes_in_words, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
 from vcuda.infer.variational import Variational
 from vcuda.models.additive import AdditiveBasisScore
@@ -21,6 +22,7 @@ from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoi
 
 # Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
 BASE, HELD = 0.45, 0.3
+A_CENTURY = 3.2e9
 
 
 class Law(NamedTuple):
@@ -96,17 +98,17 @@ def check_needs(
     most = _most_columns(engine, score, free)
     remedies.append(f"choose at most {most:,} columns {HOW_TO_CHOOSE}" if most > 1 else "close other programs")
     raise ConfigError(
-        f"engine {type(engine).__name__.lower()} would need about {needs.gigabytes:,.1f} GB of memory for "
-        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine "
-        "with more memory"
+        f"engine {type(engine).__name__.lower()} would need about {gigabytes_in_words(needs.gigabytes)} of "
+        f"memory for {score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a "
+        "machine with more memory"
     )
 
 
 def _needs(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, nodes: int) -> Needs | None:
     if isinstance(engine, Exact):
         gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
-        # Only asked for the score's own number of nodes: the time of others follows from it.
-        return Needs(seconds_needed(score) * 2.0 ** (nodes - score.nodes), gigabytes)
+        # For other numbers of nodes only the memory is asked for.
+        return Needs(seconds_needed(score) if nodes == score.nodes else nan, gigabytes)
     law = LAWS.get((type(engine), _kind(score)))
     if law is None:
         return None
@@ -147,4 +149,6 @@ def _duration(seconds: float) -> str:
         return f"{round(seconds)} seconds"
     if seconds < 5400:
         return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 36_000 else f"{round(seconds / 3600):,} hours"
+    if seconds < 36_000:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{round(seconds / 3600):,} hours" if seconds < A_CENTURY else "more than a century"
