@@ -68,3 +68,11 @@ def test_units_change_no_edge_probability(model):
         for values in (table.values, table.values * units + 7 * units)
     )
     np.testing.assert_allclose(one, two, atol=1e-3)
+
+
+def test_a_table_that_is_counted_at_once_is_counted_even_when_time_is_over():
+    choice = choose_engine(prepared(BGe(), 8), seconds=-1.0)
+    assert isinstance(choice.engine, vcuda.Exact)
+    assert choice.is_quick
+    table = np.random.default_rng(0).normal(size=(60, 5))
+    assert vcuda.fit(table, model="linear", time_limit=1e-9).status.code == "ok"

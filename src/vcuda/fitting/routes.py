@@ -105,6 +105,8 @@ def fit_scored(
     if engine == "auto":
         choice = choose_engine(chosen.score, seconds=_seconds_for_engine(request))
         engine = choice.engine
+        if choice.is_quick:
+            request = request._replace(deadline=None)
         told["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine]()

@@ -24,7 +24,7 @@ from vcuda.infer.choice.logarithms import choose_logarithms
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import RoundingError, TimeLimitError
 from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, once
-from vcuda.infer.progress import Progress, ProgressCallback, silent
+from vcuda.infer.progress import Progress, ProgressCallback, in_time, silent
 from vcuda.infer.scored import ScoredTable, rescaled
 from vcuda.models.base import Noise
 from vcuda.models.interventions import prepare
@@ -131,10 +131,11 @@ def choose_model(
                 np.random.default_rng(seed),
                 positive=positive,
                 given_graph=data.d <= CLIMBED_COLUMNS,
+                go_on=in_time(deadline),
             )
             return {"chosen": chosen, "gains": gains}
 
-        known = once(journal, "logarithms", given, scales_of_columns)
+        known = once(journal, "logarithms", given, scales_of_columns, complete=in_time(deadline))
         chosen, gains = known["chosen"], known["gains"]
         if chosen.any():
             scales = [chosen, raw]
@@ -156,10 +157,10 @@ def choose_model(
         for mask in _scales_worth_trying(candidate, scales, measured):
             step = f"{candidate.words}, {int(mask.sum())} logarithms"
             if decided is not None:
-                in_time = step in decided["steps"]
+                has_time = step in decided["steps"]
             else:
-                in_time = not measured or deadline is None or time.monotonic() <= deadline
-            if not in_time:
+                has_time = not measured or deadline is None or time.monotonic() <= deadline
+            if not has_time:
                 late.append(candidate.words)
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))

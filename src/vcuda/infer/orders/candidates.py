@@ -24,7 +24,10 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 CERTAIN_NATS = 30.0
 # What explains nothing gains about log(pi) - log(n) / 2; candidates above this may be worth their bit.
 NULL_NATS = -4.0
-# Entries of tables beyond the usual size, for hubs: 64 MB in all.
+# Entries of all tables together, whatever the number of columns and however many candidates chance makes where rows are
+# few: 1.6 GB with the tables of the round before, and with what the compiled sweeps take.
+TABLE_ENTRIES = 1 << 26
+# Of these, what tables beyond the usual size may have, for hubs.
 HUB_ENTRIES = 1 << 23
 # Most candidates of a node that matter only together with others, before anything is sampled.
 HIDDEN = 4
@@ -257,8 +260,9 @@ def settle(
     nodes = len(candidates)
     free = [np.setdiff1d(c, np.flatnonzero(prior.required[:, j])) for j, c in enumerate(candidates)]
     fixed = [np.zeros(0, dtype=np.int64) for _ in range(nodes)]
-    caps = _caps(np.array([f.size for f in free]), cap)
-    compelled = [_compelled(score, graph) for graph in graphs] if any(f.size > cap for f in free) else []
+    sizes = np.array([f.size for f in free])
+    caps = _caps(sizes, cap)
+    compelled = [_compelled(score, graph) for graph in graphs] if (sizes > caps.min()).any() else []
     for node in range(nodes):
         cap = int(caps[node])
         if free[node].size <= cap:
@@ -285,8 +289,10 @@ def settle(
 
 
 def _caps(sizes: np.ndarray, cap: int) -> np.ndarray:
-    """Return how many candidates each node may have (d,): hubs get up to four more while their tables stay
-    few."""
+    """Return how many candidates each node may have (d,): ``cap``, or fewer where all tables would be too large
+    together; hubs get up to four more while their tables stay few."""
+    while cap > 1 and np.sum(2.0 ** np.minimum(sizes, cap)) > TABLE_ENTRIES - HUB_ENTRIES:
+        cap -= 1
     caps = np.full(sizes.size, cap)
     budget = HUB_ENTRIES
     for node in np.argsort(-sizes, kind="stable"):

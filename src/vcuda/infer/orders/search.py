@@ -19,7 +19,7 @@ from vcuda.infer.orders.candidates import (
     settle,
     widen,
 )
-from vcuda.infer.orders.filling import build_tables
+from vcuda.infer.orders.filling import OutOfTimeError, build_tables
 from vcuda.infer.orders.greedy_parents import parents_in_order
 from vcuda.infer.orders.growing import (
     foresee_gains,
@@ -35,6 +35,7 @@ from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opin
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
+from vcuda.infer.progress import always
 from vcuda.infer.workers import HERE, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import kind_of, of_most_rows
@@ -43,6 +44,8 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNo
 STUCK_BELOW = 100.0
 # A graph of another search must be this many nats better to be another mode, not one of the sampled one's neighbours.
 BETTER = 3.0
+# How many candidates a node keeps where tables of all of them take too long.
+SHORT_OF_TIME = (8, 3)
 
 
 class Search:
@@ -96,12 +99,12 @@ class Search:
                 return
         else:
             if self.order is None and isinstance(kind_of(self.score), EqualNoiseScore):
-                self.order = top_down_order(of_most_rows(self.score), self.prior)
+                self.order = top_down_order(of_most_rows(self.score), self.prior, go_on=self.clock.in_time)
             if self.order is not None and self.prior.required.any():
                 required = [np.flatnonzero(column) for column in self.prior.required.T]
                 self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
-                self._settle_noise([parents_in_order(self.score, self.prior, self.order)])
+                self._settle_noise([parents_in_order(self.score, self.prior, self.order, go_on=self.clock.in_time)])
             self.candidates = self._first_candidates()
             self._build()
         self._seen = self.candidates.pairs()
@@ -131,6 +134,8 @@ class Search:
                 if new:
                     self.candidates = widened
                     self._seen |= widened.pairs()
+            if not self.clock.in_time():
+                break
             if self.grows:
                 new += grow_tables(self.score, self.candidates.free, graphs, ranks, ahead=self.ahead)
                 if new == 0 and not hubs_searched:
@@ -150,7 +155,8 @@ class Search:
             if new == 0 and settled:
                 self.converged = self.clock.in_time()
                 break
-            self._build()
+            if not self._build():
+                break
             self._sample(np.broadcast_to(self.ladders.betas, (spec.round_sweeps, *self.ladders.shape)), swap=True)
 
     def _first_candidates(self) -> Candidates:
@@ -201,8 +207,8 @@ class Search:
         self.candidates = settle(self.score, self.prior, wanted, graphs=[self.opinion.graph], cap=self.cap)
         self._seen |= self.candidates.pairs()
         self.order = self.opinion.order
-        self._build()
-        self._start()
+        if self._build():
+            self._start()
         return True
 
     def above_sampled(self) -> float | None:
@@ -213,10 +219,13 @@ class Search:
         known = log_score_of(self.score, self.prior, self.opinion.graph)
         return known - max(log_score_of(self.score, self.prior, graph) for graph in graphs)
 
-    def missing(self) -> int:
-        """Return how many edges that would improve the best sampled graphs are not among the candidates."""
+    def missing(self) -> int | None:
+        """Return how many edges that would improve the best sampled graphs are not among the candidates; None where
+        there is no time to look."""
         if self.score.nodes <= self.full:
             return 0
+        if not self.clock.in_time():
+            return None
         graphs, ranks = self._best_graphs()
         if self.grows:
             foresee_gains(self.score, graphs, self.ahead)
@@ -230,12 +239,40 @@ class Search:
 
         return go_on
 
-    def _build(self) -> None:
+    def _build(self) -> bool:
+        """Make the tables of the candidates; false where time is short, and those of the round before stay.
+
+        The first tables must come to an end: where half of the time left is not enough, every node keeps a few of its
+        candidates, then the fewest.
+        """
+        built = self._built_with is not None
+        for most in (None,) if built else (None, *SHORT_OF_TIME):
+            if most is not None:
+                self.candidates = self._fewer_candidates(most)
+            first = always if most == SHORT_OF_TIME[-1] else self.clock.for_share(0.5)
+            try:
+                self.tables = self._tables(self.clock.in_time if built else first)
+            except OutOfTimeError:
+                continue
+            self._built_with = self.score
+            self.ladders.use(self.tables, width=1 if self.score.nodes <= self.full else self.cap)
+            return True
+        return False
+
+    def _fewer_candidates(self, most: int) -> Candidates:
+        """The first candidates of every node that the columns explain best alone."""
+        free = []
+        for node, chosen in enumerate(self.candidates.free):
+            alone = self.score.gains(node, ())[chosen]
+            free.append(np.sort(chosen[np.argsort(-alone, kind="stable")[:most]]))
+        return Candidates(tuple(free), self.candidates.fixed)
+
+    def _tables(self, go_on: Callable[[], bool]) -> ParentTables:
         # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
         same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
         if self.grows:
             foresee_tables(self.score, self.candidates, self.prior, self.ahead)
-        self.tables = build_tables(
+        found = build_tables(
             self.score,
             self.prior,
             self.candidates.free,
@@ -243,12 +280,11 @@ class Search:
             order=self.order,
             known=self.tables if same else None,
             workers=self.workers,
+            go_on=go_on,
         )
         if self.grows:
             forget_unasked(self.score)
-        self._built_with = self.score
-        width = 1 if self.score.nodes <= self.full else self.cap
-        self.ladders.use(self.tables, width=width)
+        return found
 
     def _start(self) -> None:
         """Anneal from random orders, half of the replicas from the constructed order if there is one."""
@@ -289,6 +325,8 @@ class Search:
 
         here = start = float(np.log(self.variance))
         for _ in range(10):
+            if not self.clock.in_time():
+                break
             low, middle, high = (height(here + step * width) for step in (-1, 0, 1))
             curvature = 2 * middle - low - high
             move = width * (0.5 * (high - low) / curvature if curvature > 0 else np.sign(high - low) * 5)

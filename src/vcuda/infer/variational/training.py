@@ -36,7 +36,7 @@ from vcuda.infer.compilation import use_compilation_cache
 from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.journal import FORGETFUL, Journal, fingerprint, tree_arrays, tree_like
-from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
+from vcuda.infer.progress import Pace, Progress, ProgressCallback, in_time, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.variational.mixtures import VariationalResult, mixed
 from vcuda.infer.variational.natural_steps import (
@@ -121,7 +121,7 @@ def run_variational(
     prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
     rng = np.random.default_rng(seed)
     restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
-    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, journal)
+    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, journal, in_time(deadline))
     tiers = tiers_of(spec, table, nodes, prior)
     steps = spec.steps or (300 if nodes <= SMALL or table.block > 1 else 600)
     schedule = schedule_of(spec, prepared, steps, restarts, nodes, ordered=len(orders))
