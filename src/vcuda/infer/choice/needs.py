@@ -136,7 +136,7 @@ def _needs(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise
 
 def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
     """How many sweeps over orders to reckon with; few columns may have 6,000, but seldom need them."""
-    return min(engine.most_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
+    return min(engine.usual_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
 
 
 def _rows_of(score: LocalScore | SharedNoise) -> int:

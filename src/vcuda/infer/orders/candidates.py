@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
@@ -203,18 +205,50 @@ def widen(
     return settle(score, prior, closure(widened, prior), graphs=graphs, cap=cap)
 
 
-def missing_edges(
+class LeftOut(NamedTuple):
+    """Edges (d, d) that are no candidates: about how probable each is, and whether it would improve a sampled graph."""
+
+    probability: np.ndarray
+    improves: np.ndarray
+
+
+def left_out(
     score: LocalScore,
     prior: EdgePrior,
     candidates: Candidates,
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
-) -> int:
-    """Count the edges that would improve sampled graphs (as in :func:`widen`) and are no candidates."""
-    found: set[tuple[int, int]] = set()
-    for target, _, _, gains in _beyond(score, prior, candidates, graphs, ranks, lambda node: True):
-        found.update((int(i), target) for i in np.flatnonzero(gains > 0))
-    return len(found)
+    go_on: Callable[[int], bool] = lambda node: True,
+) -> LeftOut:
+    """Estimate what the choice of candidates leaves out.
+
+    ``graphs`` and ``ranks`` are as in :func:`widen`, of orders drawn from the posterior. Given an order, an edge beside
+    the best parents of a node has the odds that it gains; the probability is the mean over the orders.
+    """
+    probability = np.zeros((score.nodes, score.nodes), dtype=np.float32)
+    improves = np.zeros((score.nodes, score.nodes), dtype=bool)
+    for target, _, _, gains in _beyond(score, prior, candidates, graphs, ranks, go_on):
+        probability[:, target] += expit(gains) / len(graphs)
+        improves[:, target] |= gains > 0
+    return LeftOut(probability, improves)
+
+
+def completed(
+    score: LocalScore,
+    prior: EdgePrior,
+    candidates: Candidates,
+    graphs: Sequence[Sequence[np.ndarray]],
+    probability: np.ndarray,
+    *,
+    least: float,
+    cap: int,
+) -> Candidates:
+    """Add the edges that were left out (d, d) with at least this probability, as far as tables have room."""
+    wanted = [
+        np.union1d(np.concatenate(both), np.flatnonzero(probability[:, node] >= least)).astype(np.int64)
+        for node, both in enumerate(zip(candidates.free, candidates.fixed, strict=True))
+    ]
+    return settle(score, prior, closure(wanted, prior), graphs=graphs, cap=cap)
 
 
 def _beyond(

@@ -14,8 +14,9 @@ from vcuda.infer.orders.candidates import (
     Candidates,
     all_others,
     closure,
+    completed,
     first_candidates,
-    missing_edges,
+    left_out,
     settle,
     widen,
 )
@@ -46,6 +47,12 @@ STUCK_BELOW = 100.0
 BETTER = 3.0
 # How many candidates a node keeps where tables of all of them take too long.
 SHORT_OF_TIME = (8, 3)
+# Edges of at least this probability are candidates, or of this times the number of columns where that is more.
+LEAST_PROBABILITY = 0.005
+PROBABILITY_A_COLUMN = 1e-4
+# Orders that are asked about edges left out, times the number of columns; and the most of them.
+ORDERS_TO_ASK = 1000
+MOST_ORDERS = 40
 
 
 class Search:
@@ -109,7 +116,8 @@ class Search:
             self._build()
         self._seen = self.candidates.pairs()
         self._start()
-        hubs_searched = opinion_asked = False
+        # What a Gaussian process gains must be worked out set by set, which takes too long for all edges.
+        hubs_searched, opinion_asked, is_complete = False, False, self.grows or nodes <= self.full
         while self.rounds < spec.rounds and self.clock.in_time():
             self.rounds += 1
             graphs, ranks = self._best_graphs()
@@ -152,6 +160,9 @@ class Search:
                 opinion_asked = True
                 if self._was_wrong(graphs):
                     continue
+            if new == 0 and settled and not is_complete:
+                is_complete = True
+                new = self._complete()
             if new == 0 and settled:
                 self.converged = self.clock.in_time()
                 break
@@ -219,17 +230,52 @@ class Search:
         known = log_score_of(self.score, self.prior, self.opinion.graph)
         return known - max(log_score_of(self.score, self.prior, graph) for graph in graphs)
 
-    def missing(self) -> int | None:
-        """Return how many edges that would improve the best sampled graphs are not among the candidates; None where
-        there is no time to look."""
+    def missing(self) -> dict[str, float | int | None]:
+        """Return what the candidates leave out, for the diagnostics: how many edges that would improve the best sampled
+        graphs, how many edges are expected, and the most probable one; None where there is no time to look."""
         if self.score.nodes <= self.full:
-            return 0
+            return {"missing_edges": 0, "left_out_edges": 0.0, "left_out_probability": 0.0}
         if not self.clock.in_time():
-            return None
+            return dict.fromkeys(("missing_edges", "left_out_edges", "left_out_probability"))
         graphs, ranks = self._best_graphs()
         if self.grows:
             foresee_gains(self.score, graphs, self.ahead)
-        return missing_edges(self.score, self.prior, self.candidates, graphs, ranks)
+        missing = int(left_out(self.score, self.prior, self.candidates, graphs, ranks).improves.sum())
+        if not self.grows:
+            graphs, ranks = self._sampled_graphs()
+        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, self._say("edges left out")).probability
+        expected, largest = float(lost.sum()), float(lost.max(initial=0.0))
+        return {"missing_edges": missing, "left_out_edges": expected, "left_out_probability": largest}
+
+    def _complete(self) -> int:
+        """Add edges that are improbable, but not so much that their probability may be called zero; return how many."""
+        graphs, ranks = self._sampled_graphs()
+        go_on = self._say("candidate parents")
+        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, go_on).probability
+        # An edge and its reverse widen two tables. With many columns there are too many such edges.
+        least = max(LEAST_PROBABILITY, PROBABILITY_A_COLUMN * self.score.nodes)
+        if not (lost >= least).any() or not self.clock.in_time():
+            return 0
+        wider = completed(self.score, self.prior, self.candidates, graphs, lost, least=least, cap=self.cap)
+        new = len(wider.pairs() - self._seen)
+        if new:
+            self.candidates = wider
+            self._seen |= wider.pairs()
+        return new
+
+    def _sampled_graphs(self) -> tuple[list[list[np.ndarray]], np.ndarray]:
+        """Return the best parents of every node under orders of the cold chains, and their ranks: more orders the fewer
+        columns there are. The last of each chain comes first."""
+        best, ranks = self._best_graphs()
+        wanted = int(np.clip(ORDERS_TO_ASK / self.score.nodes, len(best), MOST_ORDERS))
+        if not self.record.cold or self.record.tables is not self.tables:
+            return best, ranks
+        energies = np.concatenate(self.record.energies)[..., 0]
+        states = np.concatenate(self.record.cold)[energies > energies.max() - STUCK_BELOW]
+        picked = np.unique(np.linspace(0, len(states) - 1, wanted).round().astype(np.int64))
+        more = np.argsort(np.argsort(states[picked], axis=1, kind="stable"), axis=1)
+        ranks = np.concatenate([ranks, more])
+        return best + [self.tables.best_parents(rank) for rank in more], ranks
 
     def _say(self, detail: str) -> Callable[[int], bool]:
         def go_on(node: int) -> bool:
