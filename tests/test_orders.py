@@ -1,6 +1,7 @@
 """The orders engine, against the exact posterior."""
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,7 @@ def test_sweeps_shrink_smoothly_with_the_number_of_columns():
     assert Orders(max_sweeps=700).most_sweeps(50) == 700
     # More columns never cost less.
     work = [nodes * sweeps for nodes, sweeps in enumerate(usual, start=2)]
-    assert all(later >= 0.99 * earlier for earlier, later in zip(work, work[1:], strict=False))
+    assert all(later >= 0.99 * earlier for earlier, later in pairwise(work))
 
 
 def test_orders_are_changed_only_where_a_fixed_parent_must_come_first():
