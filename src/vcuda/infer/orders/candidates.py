@@ -31,6 +31,8 @@ NULL_NATS = -4.0
 TABLE_ENTRIES = 1 << 26
 # Of these, what tables beyond the usual size may have, for hubs.
 HUB_ENTRIES = 1 << 23
+# What all tables may have together after improbable edges were added: a second to fill.
+COMPLETED_ENTRIES = 1 << 22
 # Most candidates of a node that matter only together with others, before anything is sampled.
 HIDDEN = 4
 # Most columns that join a node's parents as candidates because they are nearly as good, before anything is
@@ -234,21 +236,29 @@ def left_out(
 
 
 def completed(
-    score: LocalScore,
-    prior: EdgePrior,
-    candidates: Candidates,
-    graphs: Sequence[Sequence[np.ndarray]],
-    probability: np.ndarray,
-    *,
-    least: float,
-    cap: int,
+    prior: EdgePrior, candidates: Candidates, probability: np.ndarray, *, least: float, cap: int
 ) -> Candidates:
-    """Add the edges that were left out (d, d) with at least this probability, as far as tables have room."""
-    wanted = [
-        np.union1d(np.concatenate(both), np.flatnonzero(probability[:, node] >= least)).astype(np.int64)
-        for node, both in enumerate(zip(candidates.free, candidates.fixed, strict=True))
-    ]
-    return settle(score, prior, closure(wanted, prior), graphs=graphs, cap=cap)
+    """Add edges that were left out (d, d), the most probable first down to ``least``, with their reverse.
+
+    Nothing that is a candidate gives way: both ends must have room, within ``cap`` and a size of all tables that costs
+    little.
+    """
+    nodes = len(probability)
+    room = min(cap, int(np.log2(COMPLETED_ENTRIES / nodes)))
+    free = [set(chosen.tolist()) for chosen in candidates.free]
+    fixed = [set(chosen.tolist()) for chosen in candidates.fixed]
+    sources, targets = np.nonzero(probability >= least)
+    for edge in np.argsort(-probability[sources, targets], kind="stable"):
+        source, target = int(sources[edge]), int(targets[edge])
+        wanted = [
+            (parent, child)
+            for parent, child in ((source, target), (target, source))
+            if parent not in free[child] | fixed[child] and np.isfinite(prior.log_odds[parent, child])
+        ]
+        if target not in fixed[source] and all(len(free[child]) < room for _, child in wanted):
+            for parent, child in wanted:
+                free[child].add(parent)
+    return Candidates(tuple(np.array(sorted(chosen), dtype=np.int64) for chosen in free), candidates.fixed)
 
 
 def _beyond(

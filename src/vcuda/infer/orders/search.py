@@ -256,7 +256,7 @@ class Search:
         least = max(LEAST_PROBABILITY, PROBABILITY_A_COLUMN * self.score.nodes)
         if not (lost >= least).any() or not self.clock.in_time():
             return 0
-        wider = completed(self.score, self.prior, self.candidates, graphs, lost, least=least, cap=self.cap)
+        wider = completed(self.prior, self.candidates, lost, least=least, cap=self.cap)
         new = len(wider.pairs() - self._seen)
         if new:
             self.candidates = wider
