@@ -32,14 +32,14 @@ from vcuda.cluster import DaskWorkers
 from vcuda.dags.base import DagPrior
 from vcuda.data.simulate import GraphFamily, Mechanism
 from vcuda.errors import ConvergenceWarning
-from vcuda.infer.ahead import Ahead
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders.candidates import first_candidates
-from vcuda.infer.orders.filling import build_tables
-from vcuda.infer.orders.growing import foresee_tables, growing, screen_of
+from vcuda.infer.orders.lazy_tables import foresee_tables, growing, screen_of
+from vcuda.infer.orders.score_tables import build_tables
 from vcuda.infer.orders.tables import ParentTables
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.prefetch import Prefetch
+from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.gaussian_process import GaussianProcess
 
 SAMPLED = {"sweeps": 300, "max_sweeps": 300}
@@ -84,9 +84,9 @@ class Processors:
         """Seconds since the last time: of this process, and of each worker that has not been replaced."""
         here, there = self._now()
         workers = [round(seconds - self.there.get(worker, 0.0), 2) for worker, seconds in there.items()]
-        told = {f"processor_{name}": here - self.here, f"processor_{name}_workers": workers}
+        seen = {f"processor_{name}": here - self.here, f"processor_{name}_workers": workers}
         self.here, self.there = here, there
-        return told
+        return seen
 
     def _now(self) -> tuple[float, dict[str, float]]:
         return time.process_time(), self.client.run(time.process_time)
@@ -102,7 +102,7 @@ def first_tables(values: np.ndarray, workers: Workers, started: Callable[[], Non
         started()
 
         def build() -> ParentTables:
-            foresee_tables(score, candidates, prior, Ahead(workers))
+            foresee_tables(score, candidates, prior, Prefetch(workers))
             return build_tables(score, prior, candidates.free, fixed=candidates.fixed, workers=workers)
 
         return timed(build)
@@ -115,7 +115,7 @@ def measure_tables(case: Case, client: Any, folder: Path | None) -> dict[str, An
     def started() -> None:
         processors.used("before")
 
-    here, alone = first_tables(values, HERE, started)
+    here, alone = first_tables(values, SERIAL, started)
     used = processors.used("alone")
     there, first = first_tables(values, workers, started)
     # Of the second time workers have imported everything; what is shared is the same, and not sent again.
@@ -137,7 +137,7 @@ def _fit(values: np.ndarray, client: Any = None, kind: str = "fit") -> vcuda.Pos
 
 
 def _is_same(first: vcuda.Posterior, second: vcuda.Posterior) -> bool:
-    one, other = first.law.arrays(), second.law.arrays()
+    one, other = first.graph_posterior.arrays(), second.graph_posterior.arrays()
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
@@ -148,8 +148,8 @@ def measure_fit(case: Case, client: Any, folder: Path | None) -> dict[str, Any]:
     used = processors.used("together")
     alone, seconds_alone = timed(lambda: _fit(values, kind=case.kind))
     used |= processors.used("alone")
-    told = {"seconds_alone": seconds_alone, "seconds": seconds, "requests": workers.requests}
-    return {**told, "same": _is_same(alone, together), **used}
+    seen = {"seconds_alone": seconds_alone, "seconds": seconds, "requests": workers.requests}
+    return {**seen, "same": _is_same(alone, together), **used}
 
 
 class Counted(DaskWorkers):

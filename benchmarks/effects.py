@@ -3,7 +3,7 @@
 Effects: graphs, weights and noise are drawn from the prior of each linear score, tables from them. How often do the
 90 % intervals of total effects hold the truth, and how often is an effect zero when its probability says so?
 
-Experiments: on linear tables with unequal noise, how many edges does setting the variable that `what_next` puts first
+Experiments: on linear tables with unequal noise, how many edges does setting the first variable of `next_experiment`
 orient in the essential graph of the truth, beside a variable chosen at random and the best choice there was?
 """
 
@@ -166,13 +166,13 @@ def experiment_lines(*, tables: int, nodes: int, rows: int, seed: int) -> pd.Dat
         )
         posterior = vcuda.fit(simulation.train, model="linear", engine="exact", seed=number)
         gains = orientation_gains(simulation.graph)
-        ranking = posterior.what_next(seed=number)
+        ranking = posterior.next_experiment(seed=number)
         by_edges = ranking.sort_values("edges_oriented", ascending=False, kind="stable")
         first, also = (posterior.names.index(table.variable.iloc[0]) for table in (ranking, by_edges))
         found.append(
             {
                 "table": number,
-                "what_next": gains[first],
+                "next_experiment": gains[first],
                 "by_edges_oriented": gains[also],
                 "random": gains.mean(),
                 "best": gains.max(),
@@ -187,7 +187,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--experiments", type=int, default=20, help="tables for what_next")
+    parser.add_argument("--experiments", type=int, default=20, help="tables for next_experiment")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -215,21 +215,21 @@ def _tell_effects(noise: str, lines: pd.DataFrame) -> None:
         some = lines[(lines.probability_zero >= low) & (lines.probability_zero < high)]
         if len(some):
             share, error = share_and_error(some, "zero")
-            told = some.probability_zero.mean()
-            print(f"  told {told:5.1%}, happened {share:5.1%} +- {error:.1%} ({len(some)} pairs)")
+            seen = some.probability_zero.mean()
+            print(f"  told {seen:5.1%}, happened {share:5.1%} +- {error:.1%} ({len(some)} pairs)")
 
 
 def _tell_experiments(lines: pd.DataFrame) -> None:
-    print(f"\nwhat_next on {len(lines)} tables of 10 variables: edges of the truth oriented by one experiment")
-    for name in ("what_next", "by_edges_oriented", "random", "best"):
+    print(f"\nnext_experiment on {len(lines)} tables of 10 variables: edges of the truth oriented by one experiment")
+    for name in ("next_experiment", "by_edges_oriented", "random", "best"):
         print(f"  {name:<18} {lines[name].mean():.2f}")
-    gain = lines.what_next - lines.random
+    gain = lines.next_experiment - lines.random
     error = gain.std() / np.sqrt(len(gain))
     print(
-        f"  what_next less random {gain.mean():.2f} +- {error:.2f}; better in {(gain > 0).sum()}, as good in "
+        f"  next_experiment less random {gain.mean():.2f} +- {error:.2f}; better in {(gain > 0).sum()}, as good in "
         f"{(gain == 0).sum()}, worse in {(gain < 0).sum()}"
     )
     print(
-        "  by table (what_next / random / best): "
-        + ", ".join(f"{row.what_next}/{row.random:.1f}/{row.best}" for row in lines.itertuples())
+        "  by table (next_experiment / random / best): "
+        + ", ".join(f"{row.next_experiment}/{row.random:.1f}/{row.best}" for row in lines.itertuples())
     )

@@ -101,6 +101,6 @@ def _measured(data: Dataset, truth: np.ndarray, model: str) -> dict[str, Any]:
     logarithm = data.names if data.source.startswith("sachs") else ()
     posterior = vcuda.fit(data, model=model, noise="unequal", logarithm=logarithm)
     found = vcuda.evaluate(posterior, truth)
-    told = {name: found[name] for name in MEASURED}
-    print(f"{data!r} {model}: {told}", flush=True)
-    return told | {"seconds": posterior.provenance["seconds"], "status": posterior.status.code}
+    seen = {name: found[name] for name in MEASURED}
+    print(f"{data!r} {model}: {seen}", flush=True)
+    return seen | {"seconds": posterior.provenance["seconds"], "status": posterior.status.code}

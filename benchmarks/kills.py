@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.records import Line, Records, markdown
 
 PROGRAM = (
-    "import sys; import vcuda.infer.journal_files as files; files.PATIENCE = float(sys.argv[1]); "
+    "import sys; import vcuda.infer.checkpoint_files as files; files.PATIENCE = float(sys.argv[1]); "
     "from vcuda.cli import main; main(sys.argv[2:])"
 )
 # Columns, rows, share of cells taken away, and options of vcuda fit.
@@ -80,9 +80,9 @@ def begun(arguments: Sequence[str], patience: float) -> tuple[subprocess.Popen[s
 
 def ended(process: subprocess.Popen[str], since: float) -> float:
     """Wait for the end of a command; the seconds since it began to fit."""
-    _, told = process.communicate()
+    _, seen = process.communicate()
     if process.returncode not in PASSED:
-        raise RuntimeError(f"a fit ended with {process.returncode}: {told}")
+        raise RuntimeError(f"a fit ended with {process.returncode}: {seen}")
     return time.perf_counter() - since
 
 
@@ -100,7 +100,7 @@ def killed(arguments: Sequence[str], patience: float, seconds: float) -> float |
 
 def checkpoint_is_whole(run: Path) -> bool:
     """Whether all that a killed fit left under its proper name can be read."""
-    from vcuda.infer.journal_files import DAMAGED, Checkpoint, parts_in, read_part
+    from vcuda.infer.checkpoint_files import DAMAGED, Checkpoint, parts_in, read_part
     from vcuda.posterior import Posterior
 
     checkpoint = Checkpoint(run / "checkpoint")

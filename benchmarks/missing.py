@@ -97,13 +97,13 @@ def measure(case: Case) -> dict[str, Any]:
     found |= {"status": posterior.status.code, "seconds": seconds, "missing": float(np.isnan(cells).mean())}
     if case.gaps == "none":
         return found
-    told = ("imputation_sd_mean", "imputation_sd_largest")
+    seen = ("imputation_sd_mean", "imputation_sd_largest")
     whole = ~np.isnan(cells).any(axis=1)
     alone = vcuda.fit(Dataset(made.data.names, cells[whole]), **options).edge_probabilities.to_numpy()
     rows_alone = ranked(alone, made.truth) | stated(alone, made.truth)
     return (
         found
-        | {name: posterior.diagnostics[name] for name in told}
+        | {name: posterior.diagnostics[name] for name in seen}
         | {"complete_rows": int(whole.sum())}
         | {f"complete_rows_{name}": rows_alone[name] for name in ("ap", "calibration_error", "brier")}
     )

@@ -138,11 +138,11 @@ def _speed(records: Records, nodes: int, mechanism: Mechanism) -> dict[str, Any]
         engine = vcuda.StraightThrough.paper(batch_size=64 if model == "linear" else 256, patience=10**9)
         functional = (vcuda.Linear if model == "linear" else vcuda.MLP)(noise="unit", bias=False)
         data = paper_dataset("er", nodes=nodes, edges=nodes, mechanism=mechanism, index=0).train
-        told = vcuda.fit(data, model=functional, prior=0.1, engine=engine).diagnostics
+        seen = vcuda.fit(data, model=functional, prior=0.1, engine=engine).diagnostics
         return {
-            "epochs": told["epochs"][0],
-            "seconds": told["seconds_training"],
-            "seconds_compilation": told["seconds_compilation"],
+            "epochs": seen["epochs"][0],
+            "seconds": seen["seconds_training"],
+            "seconds_compilation": seen["seconds_compilation"],
         }
 
     return records.run({"benchmark": "speed", "nodes": nodes, "mechanism": mechanism}, measure)

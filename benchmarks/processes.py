@@ -21,7 +21,7 @@ from threading import Event, Lock, Timer
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from benchmarks.records import Line, Records
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 
 # One thread for BLAS: with more, sums and so the drawn functions depend on the number of cores.
 SINGLE_THREADED = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
@@ -93,14 +93,14 @@ class Runner(Generic[AnyCase]):
         for share in shares_of_cores(jobs):
             self._shares.put(share)
 
-    def run(self, groups: Sequence[Sequence[AnyCase]], *, workers: Workers = HERE) -> bool:
+    def run(self, groups: Sequence[Sequence[AnyCase]], *, workers: Workers = SERIAL) -> bool:
         """Measure what is not stored yet; tell whether all of it was done before the deadline.
 
         Each of the ``workers`` of a cluster measures a group at a time, in a process that it starts; the lines are
         written here.
         """
         missing = [[case for case in group if self.records.find(case.what()) is None] for group in groups]
-        if workers is not HERE:
+        if workers is not SERIAL:
             return self._run_elsewhere([group for group in missing if group], workers)
         with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(self.jobs) as pool:
             folder = self.data or Path(temporary)
@@ -128,7 +128,7 @@ class Runner(Generic[AnyCase]):
 
         elsewhere = Elsewhere(self.module, self.sent, self.deadline - time.monotonic(), self.patience, self.data)
         try:
-            workers.map(measure_group, groups, shared=elsewhere, told=write, kept=found)
+            workers.map(measure_group, groups, shared=elsewhere, on_progress=write, kept=found)
         finally:
             write(1.0)
         return all(len(found[place]) == len(group) for place, group in enumerate(groups))

@@ -28,8 +28,8 @@ def environment() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    told = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
-    return told.stdout.strip()
+    seen = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
+    return seen.stdout.strip()
 
 
 class Records:

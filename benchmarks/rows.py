@@ -72,13 +72,13 @@ def _scan_dataset(path: Path) -> None:
 
 
 def _gather(path: Path) -> np.ndarray:
-    from vcuda.data.large.passes import gather
+    from vcuda.data.streaming.passes import gather
 
     return gather(path).moments.gram
 
 
 def _features(path: Path) -> None:
-    from vcuda.data.large.passes import gather, gather_features
+    from vcuda.data.streaming.passes import gather, gather_features
     from vcuda.models.additive import AdditiveBasis, ColumnBasis
 
     statistics = gather(path)

@@ -2,7 +2,7 @@
 
 Random graphs with one edge a node, each fitted in a process of its own. The laws seconds = start + a d^b + sweep s d,
 with s hundreds of sweeps over orders, and gigabytes = base + c d^e are fitted to all runs of a model and engine by
-least squares in logarithms; ``vcuda.infer.choice.needs`` foresees fits by them.
+least squares in logarithms; ``vcuda.infer.selection.cost`` foresees fits by them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
-from vcuda.infer.choice.needs import LAWS, expected_sweeps
 from vcuda.infer.orders import Orders
+from vcuda.infer.selection.cost import POWER_LAWS, expected_sweeps
 from vcuda.infer.variational import Variational
 from vcuda.models.base import Noise
 
@@ -167,14 +167,14 @@ def tables(lines: list[Line]) -> str:
 def _foreseen(line: Line) -> str:
     """What the laws that fits are foreseen by say of a run now."""
     engine, kind = ENGINES[line["engine"]](), line["noise"] if line["model"] == "linear" else line["model"]
-    needs = LAWS[type(engine), kind].at(line["nodes"], expected_sweeps(engine, line["nodes"]))
-    return f"{needs.seconds:.0f} s, {needs.gigabytes:.1f} GB"
+    cost = POWER_LAWS[type(engine), kind].at(line["nodes"], expected_sweeps(engine, line["nodes"]))
+    return f"{cost.seconds:.0f} s, {cost.gigabytes:.1f} GB"
 
 
 def _sum(largest: float, first: str, *terms: tuple[float, float, str]) -> str:
     """A law in one line, without terms that vanish at all sizes."""
-    told = [f"{factor:.2g} {words.format(power)}" for factor, power, words in terms if factor * largest**power > 1e-3]
-    return " + ".join([first, *told])
+    seen = [f"{factor:.2g} {words.format(power)}" for factor, power, words in terms if factor * largest**power > 1e-3]
+    return " + ".join([first, *seen])
 
 
 def main(arguments: list[str]) -> int:
@@ -190,8 +190,8 @@ def main(arguments: list[str]) -> int:
     if not options.table:
 
         def report(case: Case, line: Line) -> None:
-            told = line.get("error") or f"{line['seconds']:.1f} s, {line['peak_mb']:,.0f} MB, AP {line['ap']:.3f}"
-            print(f"{case.words()}: {told}", file=sys.stderr, flush=True)
+            seen = line.get("error") or f"{line['seconds']:.1f} s, {line['peak_mb']:,.0f} MB, AP {line['ap']:.3f}"
+            print(f"{case.words()}: {seen}", file=sys.stderr, flush=True)
 
         runner = Runner[Case]("benchmarks.size", records, jobs=1, deadline=math.inf, report=report)
         runner.run(selected([[case] for case in cases()], options.only))

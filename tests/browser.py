@@ -140,13 +140,13 @@ class Browser:
         self.run("0")
         found = []
         for event in self._events:
-            told = event["params"]
+            seen = event["params"]
             if event["method"] == "Runtime.exceptionThrown":
-                found.append(str(told["exceptionDetails"]))
-            elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-                found.append(told["entry"]["text"])
-            elif event["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-                found.append(str(told["args"]))
+                found.append(str(seen["exceptionDetails"]))
+            elif event["method"] == "Log.entryAdded" and seen["entry"]["level"] in ("error", "warning"):
+                found.append(seen["entry"]["text"])
+            elif event["method"] == "Runtime.consoleAPICalled" and seen["type"] in ("error", "warning", "assert"):
+                found.append(str(seen["args"]))
         return found
 
     @property

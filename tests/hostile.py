@@ -228,7 +228,7 @@ def first_graph(*edges: tuple[int, int]) -> Callable[[Path], None]:
 
 
 def provenance(key: str, value: Any) -> Callable[[Path], None]:
-    return config(lambda told: told["provenance"].update({key: value}))
+    return config(lambda seen: seen["provenance"].update({key: value}))
 
 
 RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {

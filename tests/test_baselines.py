@@ -35,7 +35,7 @@ LONG = {
     "dibs": {"particles": 4, "steps": 100_000_000},
     "bayesdag": {"chains": 3, "samples": 7, "epochs": 10_000_000},
 }
-METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "fixed")]
+METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "corrected")]
 
 
 def table():
@@ -104,7 +104,7 @@ class TestContract:
 
     def test_it_survives_a_run_folder(self, name, preset, tmp_path):
         result = result_of(name, preset)
-        told = {
+        seen = {
             "engine": {"name": name},
             "model": {"name": name},
             "seed": 1,
@@ -112,10 +112,10 @@ class TestContract:
             "versions": {},
             "data": {"rows": 80, "columns": NODES, "notes": []},
         }
-        posterior = Posterior(table().names, *as_outcome(result), told)
+        posterior = Posterior(table().names, *as_outcome(result), seen)
         posterior.save(tmp_path / "run")
         again = Posterior.load(tmp_path / "run")
-        np.testing.assert_array_equal(again.law.scores, result.scores)
+        np.testing.assert_array_equal(again.graph_posterior.scores, result.scores)
         np.testing.assert_array_equal(again.edge_probabilities, result.samples.edge_probabilities())
         np.testing.assert_array_equal(again.sample(10).dense(), posterior.sample(10).dense())
         if result.functions is None:
@@ -132,7 +132,7 @@ def test_the_user_can_interrupt(name):
     def stop(progress):
         raise KeyboardInterrupt
 
-    result = run(kind.fixed(**LONG[name]), table(), seed=1, progress=stop)
+    result = run(kind.corrected(**LONG[name]), table(), seed=1, progress=stop)
     assert result.status.code == "interrupted"
     assert "the user" in result.status.sentence
 
@@ -141,7 +141,7 @@ def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state():
     far_too_fast = {"grandag": {"learning_rate": 1e200}, "mcsl": {"learning_rate": 1e30}}
     for name, changes in far_too_fast.items():
         kind, run = BASELINES[name]
-        result = run(kind.fixed(**SMALL[name] | changes), table(), seed=1)
+        result = run(kind.corrected(**SMALL[name] | changes), table(), seed=1)
         assert result.status.code == "failed"
         assert np.isfinite(result.scores).all()
         assert result.samples.all_acyclic()
@@ -150,7 +150,7 @@ def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state():
 def test_the_smallest_table_will_do():
     data = vcuda.as_dataset(np.random.default_rng(0).normal(size=(5, 2)))
     for name, (kind, run) in BASELINES.items():
-        result = run(kind.fixed(**SMALL.get(name, {})), data, seed=0)
+        result = run(kind.corrected(**SMALL.get(name, {})), data, seed=0)
         assert result.scores.shape == (2, 2)
         assert result.samples.all_acyclic()
 
@@ -189,20 +189,20 @@ class TestScoredGraphs:
         return Networks((weights,), (np.array([[[1.0], [0.0]]]),), np.log([[4.0, 1.0]]))
 
     def test_predictions_by_hand(self):
-        law = ScoredGraphs(self.graphs(), np.zeros((2, 2)), self.networks())
+        graph_posterior = ScoredGraphs(self.graphs(), np.zeros((2, 2)), self.networks())
         rows = np.array([[1.0, 5.0]])
-        drawn = law.sample(np.random.default_rng(0), ("a", "b"), 4000).edge_probabilities()[1, 0]
-        told = law.predict(np.random.default_rng(0), rows, 4000)
+        drawn = graph_posterior.sample(np.random.default_rng(0), ("a", "b"), 4000).edge_probabilities()[1, 0]
+        seen = graph_posterior.predict(np.random.default_rng(0), rows, 4000)
         # a -> b predicts (1, 3), b -> a predicts (11, 0); `drawn` is the share of the second among the same draws.
-        np.testing.assert_allclose(told.mean, [[1 + 10 * drawn, 3 * (1 - drawn)]])
-        np.testing.assert_allclose(told.mse, (1 - drawn) * (0 + 4) / 2 + drawn * (100 + 25) / 2)
+        np.testing.assert_allclose(seen.mean, [[1 + 10 * drawn, 3 * (1 - drawn)]])
+        np.testing.assert_allclose(seen.mse, (1 - drawn) * (0 + 4) / 2 + drawn * (100 + 25) / 2)
         first = np.exp(-0.5 * (0 / 4 + 4)) / (2 * np.pi * 2)
         second = np.exp(-0.5 * (100 / 4 + 25)) / (2 * np.pi * 2)
-        np.testing.assert_allclose(np.exp(told.log_density), [(1 - drawn) * first + drawn * second])
+        np.testing.assert_allclose(np.exp(seen.log_density), [(1 - drawn) * first + drawn * second])
 
     def test_probabilities_are_those_of_the_graphs(self):
-        law = ScoredGraphs(self.graphs(), np.array([[0.0, 7.0], [3.0, 0.0]]))
-        assert law.edge_probabilities().tolist() == [[0, 0.25], [0.75, 0]]
+        graph_posterior = ScoredGraphs(self.graphs(), np.array([[0.0, 7.0], [3.0, 0.0]]))
+        assert graph_posterior.edge_probabilities().tolist() == [[0, 0.25], [0.75, 0]]
 
     def test_shapes_that_do_not_fit_are_refused(self):
         with pytest.raises(ConfigError, match="scores must have the shape"):
@@ -217,7 +217,7 @@ class TestScoredGraphs:
 def test_an_outcome_is_what_an_engine_returns():
     samples = GraphSamples.from_dense(("a", "b"), [[False, True], [False, False]])
     result = BaselineResult(samples, np.eye(2)[::-1] * 4.0, Status("ok", "Done."), {"steps": 3}, {"loss": np.ones(2)})
-    law, status, diagnostics, trace = as_outcome(result)
-    assert law.scores[0, 1] == 4.0
-    assert law.edge_probabilities()[0, 1] == 1.0
+    graph_posterior, status, diagnostics, trace = as_outcome(result)
+    assert graph_posterior.scores[0, 1] == 4.0
+    assert graph_posterior.edge_probabilities()[0, 1] == 1.0
     assert (status, diagnostics, trace) == (result.status, result.diagnostics, result.trace)

@@ -112,7 +112,7 @@ class TestOrder:
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
     def test_graphs_are_always_dags(self):
-        program = _program(BayesDag.fixed(chains=CHAINS))
+        program = _program(BayesDag.corrected(chains=CHAINS))
         state = program.init(np.random.default_rng(0), NODES)
         rng, edges = np.random.default_rng(1), 0
         for _ in range(100):
@@ -252,7 +252,7 @@ class TestLosses:
         np.testing.assert_allclose(found, expected / CHAINS, rtol=1e-5)
 
     def test_one_step_of_the_functions_by_hand(self):
-        program, state = start(BayesDag.fixed(chains=CHAINS))
+        program, state = start(BayesDag.corrected(chains=CHAINS))
         _, slopes = self.by_hand(state, 0.0)
         kick = np.random.default_rng(7).normal(size=slopes.shape).astype(np.float32)
         still = state.functions.value._replace(weights=jnp.asarray(kick))
@@ -267,7 +267,7 @@ class TestLosses:
 
     def test_an_edge_costs_only_where_it_is(self):
         """The cost pulls an edge that is there down by its helper's logit, and leaves one that is not alone."""
-        program, state = start(BayesDag.fixed(chains=CHAINS))
+        program, state = start(BayesDag.corrected(chains=CHAINS))
         messages = np.broadcast_to(self.rows, (CHAINS, *self.rows.shape))
         batch = Batch(self.rows, self.weight)
 
@@ -289,21 +289,21 @@ class TestLosses:
         assert np.any(~there.any(axis=0) & admitted.any(axis=0))
 
     def test_the_entropy_counts_as_often_as_the_problem_says(self):
-        program, state = start(BayesDag.fixed(chains=CHAINS))
-        once, thrice = (self.losses(program, state, self.problem()._replace(entropy_weight=w)) for w in (1.0, 3.0))
+        program, state = start(BayesDag.corrected(chains=CHAINS))
+        cached, thrice = (self.losses(program, state, self.problem()._replace(entropy_weight=w)) for w in (1.0, 3.0))
         logits = np.asarray(program.logits(state.helped.helper, state.orders.value), dtype=np.float64)
         present = expit(logits[:, ~np.eye(NODES, dtype=bool)])
         entropy = -(present * np.log(present) + (1 - present) * np.log(1 - present)).sum()
-        np.testing.assert_allclose(once[2] - thrice[2], 2 * entropy / 50, rtol=1e-4)
-        assert once[:2] == thrice[:2]
+        np.testing.assert_allclose(cached[2] - thrice[2], 2 * entropy / 50, rtol=1e-4)
+        assert cached[:2] == thrice[:2]
 
     def test_entropy_with_and_without_the_constant(self):
-        told = []
+        seen = []
         for raw in (True, False):
-            program, state = start(BayesDag.fixed(chains=CHAINS, sparse_start=True, entropy_of_raw_logits=raw))
-            told.append(self.losses(program, state, self.problem())[2])
+            program, state = start(BayesDag.corrected(chains=CHAINS, sparse_start=True, entropy_of_raw_logits=raw))
+            seen.append(self.losses(program, state, self.problem())[2])
         # Raw logits near zero are less sure than those near minus one, and entropy lowers the loss.
-        assert told[0] < told[1]
+        assert seen[0] < seen[1]
 
     @pytest.mark.parametrize("normalise", [False, True])
     def test_shared_networks_by_their_formula(self, normalise):
@@ -380,11 +380,11 @@ class TestFits:
         # the entropy, counted three times, at the logit -20 / 4 / 3: a pair has an edge with probability 0.16. The mean
         # of three pairs in as many chains, taken for one draw each, has the standard deviation 0.12: three of them.
         assert either[3, :3].mean() < 0.16 + 3 * 0.12
-        law = ScoredGraphs(result.samples, result.scores, result.functions)
-        told = law.predict(np.random.default_rng(0), chain(seed=1).values, 30)
+        graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions)
+        seen = graph_posterior.predict(np.random.default_rng(0), chain(seed=1).values, 30)
         # A graph with the right neighbours and no false collider leaves 1/3.25 of one variance and 1/8.3 of another, or
         # as much in other columns: log(1/27) = -3.3 together. The mean over graphs and the training cost some of it.
-        left = ((chain(seed=1).values - told.mean) ** 2).mean(axis=0) / chain(seed=1).values.var(axis=0)
+        left = ((chain(seed=1).values - seen.mean) ** 2).mean(axis=0) / chain(seed=1).values.var(axis=0)
         assert np.log(left).sum() < -2
 
     def test_too_dear_edges_leave_nothing_and_say_so(self):
@@ -415,7 +415,7 @@ class TestFits:
         assert result.samples.all_acyclic()
 
     def test_curves_run_and_give_graphs_only(self):
-        spec = BayesDag.fixed(nonlinear=True, chains=2, samples=4, epochs=2, thin=2, sparsity=1.0)
+        spec = BayesDag.corrected(nonlinear=True, chains=2, samples=4, epochs=2, thin=2, sparsity=1.0)
         assert spec.helper_sees_ranks
         result = run_bayesdag(spec, chain(rows=60), seed=0)
         assert result.status.code in ("ok", "warning")
@@ -426,7 +426,7 @@ class TestFits:
         assert BayesDag.reference().sparsity == (100.0,)
         assert BayesDag.reference(nonlinear=True).sparsity == (500.0,)
         assert BayesDag.reference(nonlinear=True, epochs=3).epochs == 3
-        assert not BayesDag.fixed().average_chains
+        assert not BayesDag.corrected().average_chains
 
     def test_bad_options_are_refused(self):
         with pytest.raises(ConfigError, match="sparsity of bayesdag"):

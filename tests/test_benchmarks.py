@@ -195,11 +195,11 @@ def test_runs_are_resumed_and_failures_are_told(tmp_path: Path, monkeypatch: pyt
     records, _ = run()
     assert seen == [0, 1]
     assert len(records.lines) == 2
-    told = tables("paper-d10", records.lines)
-    assert "2 of 2 runs are stored, 1 of them failed" in told
-    assert "no such noise" in told.splitlines()[-1]
-    assert "| 1 of 1 |" in told
-    assert "| 0 of 1 |" in told
+    reports = tables("paper-d10", records.lines)
+    assert "2 of 2 runs are stored, 1 of them failed" in reports
+    assert "no such noise" in reports.splitlines()[-1]
+    assert "| 1 of 1 |" in reports
+    assert "| 0 of 1 |" in reports
     records.forget([failing.what()])
     assert Records("accuracy-paper-d10", folder=tmp_path).lines == [first]
 
@@ -366,7 +366,7 @@ def test_compilation_is_counted_once_and_only_while_watched() -> None:
 
 
 def test_runs_over_their_limit_are_ended_and_hopeless_ones_given_up() -> None:
-    def told(engine: str, done: list[float]) -> Watch:
+    def report(engine: str, done: list[float]) -> Watch:
         """Told of so many of 1,000 steps, once a second, with a limit of ten seconds."""
         seconds = iter(range(100))
         watch = Watch(engine, 10.0, clock=lambda: float(next(seconds)))
@@ -378,11 +378,11 @@ def test_runs_over_their_limit_are_ended_and_hopeless_ones_given_up() -> None:
         return watch
 
     # A step a second, of which a thousand are needed.
-    assert told("dibs", [1, 2, 3]).foreseen == pytest.approx(1000, rel=0.01)
+    assert report("dibs", [1, 2, 3]).foreseen == pytest.approx(1000, rel=0.01)
     # Slow at first and quick afterwards, before a quarter of the limit has passed: no reason to give up.
-    assert not told("dibs", [1, 100, 300]).over
-    assert not told("grandag", [1, 2, 3]).over  # it may end before all its steps are taken
-    late = told("grandag", [*range(11)])
+    assert not report("dibs", [1, 100, 300]).over
+    assert not report("grandag", [1, 2, 3]).over  # it may end before all its steps are taken
+    late = report("grandag", [*range(11)])
     assert late.over
     assert late.foreseen is None
     # The fit takes every interrupt for one from the keyboard; the line says who it was.
@@ -390,11 +390,11 @@ def test_runs_over_their_limit_are_ended_and_hopeless_ones_given_up() -> None:
     limit = "the benchmark's limit of 10 seconds"
     assert late.sentence(ended) == f"Stopped by {limit} after 10 iterations: not finished."
     assert late.sentence("There is no result.") == f"Ended by {limit}: There is no result."
-    given_up = told("dibs", [1, 2, 3])
+    given_up = report("dibs", [1, 2, 3])
     assert f"by {limit}, which it would have passed ({given_up.foreseen:.0f} seconds foreseen)," in given_up.sentence(
         ended
     )
-    assert told("dibs", [1, 100, 300]).sentence(ended) == ended
+    assert report("dibs", [1, 100, 300]).sentence(ended) == ended
 
 
 @pytest.mark.parametrize("engine", ["dibs", "orders", "exact"])
@@ -555,28 +555,32 @@ def runs_of(folder: Path) -> list[Fit | Draw]:
 
 def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
     runs = runs_of(tmp_path)
-    told = all_findings(results_of(tmp_path, [line_of(run) for run in runs]))
-    assert f"{len(runs)} of {len(runs)} planned runs are stored. 0 runs failed" in told
+    reports = all_findings(results_of(tmp_path, [line_of(run) for run in runs]))
+    assert f"{len(runs)} of {len(runs)} planned runs are stored. 0 runs failed" in reports
     # All sets differ by the same amount, so that the paired difference has no error.
     assert (
         "- ER linear, raw, d = 10, e = 10 (3 sets): highest mean AP exact 0.910, then VCUDA, as published 0.810 "
         "(difference 0.100 ± 0.000, clear)"
-    ) in told
-    assert "has a higher mean AP: exact in 0 of 2. Compared, on the sets that both have, with" in told
-    assert "that have results (DDS in 3 settings): VCUDA as published is not behind any of these in 3 of 3" in told
-    assert "- DDS is behind one in 2 of 2 settings: ER linear, raw, d = 10, e = 10 (0.610, sorted by variance" in told
+    ) in reports
+    assert "has a higher mean AP: exact in 0 of 2. Compared, on the sets that both have, with" in reports
+    assert "that have results (DDS in 3 settings): VCUDA as published is not behind any of these in 3 of 3" in reports
+    assert (
+        "- DDS is behind one in 2 of 2 settings: ER linear, raw, d = 10, e = 10 (0.610, sorted by variance" in reports
+    )
     # Published: 0.951 and 0.822 for the AUC of VCUDA and DDS on these sets, and our fake ones are 0.81 and 0.61.
-    assert "VCUDA, as published, ER linear, raw, d = 10, e = 10: 0.810, published 0.951 (-0.141)" in told
-    assert "of t = 0.3, 1: best mean AUC at t = 0.3 (0.760)" in told
-    assert "- 500 nodes: the priorities of the paper take 5.00 ms a graph in JAX; Gumbel-Top-k takes 2.00 times" in told
+    assert "VCUDA, as published, ER linear, raw, d = 10, e = 10: 0.810, published 0.951 (-0.141)" in reports
+    assert "of t = 0.3, 1: best mean AUC at t = 0.3 (0.760)" in reports
+    assert (
+        "- 500 nodes: the priorities of the paper take 5.00 ms a graph in JAX; Gumbel-Top-k takes 2.00 times" in reports
+    )
     better = [line_of(run, 0.95 if getattr(run, "method", "") == "dds-reference" else None) for run in runs]
-    told = all_findings(results_of(tmp_path, better))
-    assert "has a higher mean AP: exact in 2 of 2." in told
+    reports = all_findings(results_of(tmp_path, better))
+    assert "has a higher mean AP: exact in 2 of 2." in reports
     assert (
         "- ER linear, standardised, d = 10, e = 10: exact has a lower mean AP than DDS (0.910 against 0.960 on 3 sets, "
         "clear)."
-    ) in told
-    assert "highest mean AP DDS 0.960" in told
+    ) in reports
+    assert "highest mean AP DDS 0.960" in reports
     tied = [line_of(run, 0.9 if getattr(run, "method", "") == "dds-reference" else None) for run in runs]
     assert "highest mean AP exact and DDS 0.910" in all_findings(results_of(tmp_path, tied))
 
@@ -585,8 +589,8 @@ def test_different_precision_of_equal_probabilities_is_explained() -> None:
     setting = SimpleNamespace(words="Sachs")
     exact = SimpleNamespace(method="exact", done=[{"ap": 0.4, "scores": [[0, 1.0], [0.2, 0]]}])
     orders = SimpleNamespace(method="orders", done=[{"ap": 0.3, "scores": [[0, 1.0], [0.203, 0]]}])
-    (told,) = findings._tied(setting, [exact, orders])  # type: ignore[arg-type, list-item]
-    assert "differ by at most 0.003, and their AP are 0.400 and 0.300: 1 edge" in told
+    (reports,) = findings._tied(setting, [exact, orders])  # type: ignore[arg-type, list-item]
+    assert "differ by at most 0.003, and their AP are 0.400 and 0.300: 1 edge" in reports
     assert not list(findings._tied(setting, [exact, exact]))  # type: ignore[arg-type, list-item]
 
 

@@ -319,8 +319,8 @@ def test_ctrl_c_saves_what_is_learned(tmp_path, run):
     # Large enough that the fit goes on for seconds after its first line.
     assert run("simulate", "-o", tmp_path, "--rows", 2000, "--test-rows", 5).code == 0
     with start("fit", tmp_path / "train.csv", "-o", tmp_path / "run", "--preset", "paper") as process:
-        told = next(line for line in process.stderr if "% done" in line)
-        assert "left" in told
+        heard = next(line for line in process.stderr if "% done" in line)
+        assert "left" in heard
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -510,13 +510,13 @@ def test_evaluate(run, fitted, simulated):
     numbers |= posterior.held_out(simulated / "test.csv", seed=2)
     assert json.loads(run(*with_test, "--json").out) == numbers
 
-    told = run(*with_test)
-    assert told.code == 0
+    heard = run(*with_test)
+    assert heard.code == 0
     assert numbers.keys() == runs.MEANINGS.keys() - {"accuracy"}  # which is for categories
     for name, value in numbers.items():
         assert any(
             line.startswith(f" {name.replace('_', ' ')} ") and f" {value:.4g} " in line
-            for line in told.out.splitlines()
+            for line in heard.out.splitlines()
         )
 
 

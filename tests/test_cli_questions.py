@@ -22,7 +22,7 @@ def folder(posterior, tmp_path_factory):
     return folder
 
 
-def told(answer) -> dict:
+def parsed(answer) -> dict:
     assert answer.code == 0, answer.err
     return json.loads(answer.out)
 
@@ -32,9 +32,9 @@ def same(records: list[dict], table: pd.DataFrame) -> None:
 
 
 def test_edges(run, posterior, folder):
-    same(told(run("edges", folder, "--minimum", "0.2", "--json"))["edges"], posterior.edges(minimum=0.2))
+    same(parsed(run("edges", folder, "--minimum", "0.2", "--json"))["edges"], posterior.edges(minimum=0.2))
     graph = posterior.consensus()
-    found = told(run("edges", folder, "--consensus", "--minimum", "0", "--json"))
+    found = parsed(run("edges", folder, "--consensus", "--minimum", "0", "--json"))
     assert found["rule"] == graph.rule
     same(found["edges"], graph.edges())
     spoken = run("edges", folder, "--minimum", "0", "--most", "3").out
@@ -47,7 +47,7 @@ def test_edges(run, posterior, folder):
 def test_paths(run, posterior, folder):
     first, last = posterior.edges().iloc[0][["source", "target"]]
     expected = posterior.paths(first, last, draws=200, seed=2)
-    found = told(run("paths", folder, first, last, "--draws", "200", "--seed", "2", "--json"))
+    found = parsed(run("paths", folder, first, last, "--draws", "200", "--seed", "2", "--json"))
     assert found["probability"] == expected.probability
     same(found["paths"], expected.table)
     assert f"probability {posterior.paths(first, last).probability:.2f}" in run("paths", folder, first, last).out
@@ -56,7 +56,7 @@ def test_paths(run, posterior, folder):
 def test_effect(run, posterior, folder):
     first, last = posterior.edges().iloc[0][["source", "target"]]
     expected = posterior.effect(first, last, at=[0.0, 1.0], draws=50)
-    found = told(run("effect", folder, first, last, "--at", "0", "--at", "1", "--draws", "50", "--json"))
+    found = parsed(run("effect", folder, first, last, "--at", "0", "--at", "1", "--draws", "50", "--json"))
     assert (found["low"], found["high"]) == expected.interval
     assert found["mean"] == expected.mean
     same(found["curve"], expected.curve)
@@ -64,10 +64,10 @@ def test_effect(run, posterior, folder):
 
 
 def test_next(run, posterior, folder):
-    same(told(run("next", folder, "--json"))["experiments"], posterior.what_next())
+    same(parsed(run("next", folder, "--json"))["experiments"], posterior.next_experiment())
     name = posterior.names[0]
-    expected = posterior.what_next(already=[name])
-    same(told(run("next", folder, "--already", name, "--json"))["experiments"], expected)
+    expected = posterior.next_experiment(already=[name])
+    same(parsed(run("next", folder, "--already", name, "--json"))["experiments"], expected)
 
 
 def test_compare(run, posterior, folder, tmp_path):
@@ -75,7 +75,7 @@ def test_compare(run, posterior, folder, tmp_path):
     other = vcuda.fit(table, model="linear", noise="unequal", engine="exact")
     other.save(tmp_path / "other")
     expected = posterior.compare(other)
-    found = told(run("compare", folder, tmp_path / "other", "--json"))
+    found = parsed(run("compare", folder, tmp_path / "other", "--json"))
     assert found["sum_of_differences"] == expected.sum_of_differences
     assert found["only_here"] == [posterior.names[3]]
     same(found["edges"], expected.edges)

@@ -18,20 +18,20 @@ import pytest
 
 import vcuda
 from vcuda.cluster import DaskWorkers, connected
-from vcuda.data.large import open_table
-from vcuda.data.large.passes import gather, gather_features
+from vcuda.data.streaming import open_table
+from vcuda.data.streaming.passes import gather, gather_features
 from vcuda.errors import ClusterError, ConfigError, DataError
-from vcuda.infer import ahead, restarts
+from vcuda.infer import prefetch, restarts
 from vcuda.infer.compilation import double_precision, single_precision
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
-from vcuda.infer.orders import filling, hubs, ladders, run_orders
-from vcuda.infer.orders.filling import build_tables
+from vcuda.infer.orders import hubs, ladders, run_orders, score_tables
 from vcuda.infer.orders.ladders import Clock, Ladders, Record
+from vcuda.infer.orders.score_tables import build_tables
 from vcuda.infer.progress import Pace
 from vcuda.infer.restarts import Elsewhere
 from vcuda.infer.straight_through import training as straight_through
-from vcuda.infer.workers import HERE, Here, dealt
+from vcuda.infer.workers import SERIAL, Serial, chunked
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe
@@ -43,7 +43,7 @@ pytest.importorskip("distributed")
 pytestmark = pytest.mark.network
 
 
-class Pretended(Here):
+class Pretended(Serial):
     """This process, which says that it is several: engines divide their work, and the seam alone is tested."""
 
     def __init__(self, count: int, settings=nullcontext) -> None:
@@ -86,7 +86,7 @@ def fitted(table, **given) -> vcuda.Posterior:
 
 def same(first: vcuda.Posterior, second: vcuda.Posterior) -> bool:
     """Whether two posteriors are equal in every bit."""
-    one, other = first.law.arrays(), second.law.arrays()
+    one, other = first.graph_posterior.arrays(), second.graph_posterior.arrays()
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
@@ -132,8 +132,8 @@ def _by_value():
 
 
 def test_items_are_dealt_like_cards():
-    assert dealt([1, 2, 3, 4, 5], 2) == [[1, 3, 5], [2, 4]]
-    assert dealt([1], 4) == [[1]]
+    assert chunked([1, 2, 3, 4, 5], 2) == [[1, 3, 5], [2, 4]]
+    assert chunked([1], 4) == [[1]]
 
 
 def test_results_come_in_the_order_of_the_items(workers):
@@ -167,7 +167,7 @@ def test_an_interrupt_ends_the_waiting_and_nothing_else(workers):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        workers.map(_slow, list(range(200)), told=impatient)
+        workers.map(_slow, list(range(200)), on_progress=impatient)
     assert workers.map(_scaled, [1, 2], shared={"factor": 1}) == [1, 2]
 
 
@@ -224,12 +224,12 @@ def test_all_processes_listen_to_this_machine_only(client):
 @pytest.fixture
 def eager(monkeypatch):
     """Everything that can be done elsewhere is, however little it is."""
-    monkeypatch.setattr(ahead, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(prefetch, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(hubs, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(ladders, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(restarts, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(straight_through, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(filling, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
+    monkeypatch.setattr(score_tables, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
 
 
 @pytest.mark.usefixtures("eager")
@@ -252,7 +252,7 @@ def test_nothing_is_left_to_score_for_exact_tables():
     several, score = Pretended(2), GaussianProcess().prepare(table)
     apart = exact_posterior(score, rng=np.random.default_rng(0), workers=several, **given)
     assert several.asked == ["evaluated"] * len(several.asked)
-    assert not score.ahead, "sets were foreseen that no table holds"
+    assert not score.prefetch, "sets were foreseen that no table holds"
     assert np.array_equal(alone.edge_probabilities, apart.edge_probabilities)
     assert alone.log_evidence == apart.log_evidence
 
@@ -289,7 +289,7 @@ def test_a_chain_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(
         return [*(np.array(each) for each in seen), chains._orders, chains._holders, chains.rng.random(3)]
 
     several = Pretended(2, settings)
-    for alone, apart in zip(run(HERE), run(several), strict=True):
+    for alone, apart in zip(run(SERIAL), run(several), strict=True):
         assert np.array_equal(alone, apart)
         assert alone.dtype == apart.dtype
     assert "run_group" in several.asked
@@ -313,7 +313,7 @@ def columns_for(name: str) -> int:
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(name, monkeypatch):
     several, table = Pretended(2, double_precision), wavy(columns_for(name), 100)
-    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)
     alone, apart = (fitted(table, seed=3, client=client, **RESTARTED[name]) for client in (None, several))
     assert "run_part" in several.asked
     assert same(alone, apart)
@@ -333,7 +333,7 @@ class Interrupted(Pretended):
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path):
     several, table = Interrupted(3), wavy(columns_for(name), 100)
-    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)
     # One after the other they may be slower than all here, and would be left before the third request.
     monkeypatch.setattr(Elsewhere, "timing", lambda self, steps: nullcontext())
     given = {"seed": 3, "checkpoint": tmp_path / "kept", **RESTARTED[name]}
@@ -344,7 +344,7 @@ def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path
 
 def test_restarts_stay_where_they_are_unless_it_is_worth_it(monkeypatch):
     several, given = Pretended(2), RESTARTED["variational"]
-    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or HERE)
+    monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)
     fitted(wavy(22, 100), client=several, **given)
     assert several.asked == []
 
@@ -359,7 +359,7 @@ def test_workers_that_are_slower_are_left(monkeypatch):
     assert elsewhere.steps(100, restarts=1) == 0
     assert elsewhere.steps(100, restarts=2) == 2
     assert Elsewhere(Pretended(2), here, time.monotonic() + 9).steps(100, restarts=2) == 0
-    assert Elsewhere(HERE, here, None).steps(100, restarts=2) == 0
+    assert Elsewhere(SERIAL, here, None).steps(100, restarts=2) == 0
     elsewhere.there.seconds_a_step, elsewhere.there.steps = 0.3, 13
     assert elsewhere.steps(5, restarts=2) == 5, "what is compiled is used to the end"
     elsewhere.there.seconds_a_step = 0.6

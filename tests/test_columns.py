@@ -15,10 +15,10 @@ import pytest
 import vcuda
 from vcuda.data import checks, formats
 from vcuda.data.columns import ColumnChoice, line_of, names_in
-from vcuda.data.large import LargeTable, open_table
-from vcuda.data.large.passes import gather, gather_features
+from vcuda.data.streaming import StreamedTable, open_table
+from vcuda.data.streaming.passes import gather, gather_features
 from vcuda.errors import ConfigError, DataError
-from vcuda.infer import journal_files
+from vcuda.infer import checkpoint_files
 from vcuda.outputs.reproduction import python_lines, shell_line
 
 ROWS = 120
@@ -92,7 +92,7 @@ def test_the_others_are_neither_read_nor_checked(kind, tmp_path):
 def test_what_is_streamed_is_what_is_chosen_in_memory(kind, tmp_path):
     table = folder_of(FRAME, tmp_path) if kind == "folder" else KINDS[kind](FRAME, tmp_path)
     found = open_table(table, interventions="target", streamed=True, choice=ColumnChoice.of(None, WITHOUT))
-    assert isinstance(found, LargeTable)
+    assert isinstance(found, StreamedTable)
     assert found.names == LEFT
     expected = vcuda.as_dataset(FRAME, interventions="target", without=WITHOUT)
     np.testing.assert_array_equal(found.sample.values, expected.values)
@@ -263,10 +263,10 @@ def test_only_what_is_chosen_must_fit_into_memory(tmp_path, monkeypatch):
 
 def test_few_columns_of_a_large_file_are_read_into_memory(tmp_path, monkeypatch):
     path = KINDS["parquet"](PLAIN, tmp_path)
-    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 4 * ROWS)
+    monkeypatch.setattr("vcuda.data.streaming.table.STREAMED_CELLS", 4 * ROWS)
     assert isinstance(open_table(path, choice=ColumnChoice.of(LEFT[:3], None)), vcuda.Dataset)
-    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 2 * ROWS)
-    assert isinstance(open_table(path, choice=ColumnChoice.of(LEFT[:3], None)), LargeTable)
+    monkeypatch.setattr("vcuda.data.streaming.table.STREAMED_CELLS", 2 * ROWS)
+    assert isinstance(open_table(path, choice=ColumnChoice.of(LEFT[:3], None)), StreamedTable)
 
 
 def test_a_polars_column_without_an_arrow_form_can_be_left_out():
@@ -345,7 +345,7 @@ def test_the_run_tells_the_choice_and_how_to_make_it_again(run, odd, tmp_path):
 
 def test_a_fit_that_is_resumed_takes_the_same_columns(run, odd, tmp_path, monkeypatch):
     for name, value in (("PATIENCE", 0.0), ("APART", 0.0), ("WRITING", 1e9)):
-        monkeypatch.setattr(journal_files, name, value)
+        monkeypatch.setattr(checkpoint_files, name, value)
     folder, wish = tmp_path / "run", ("--columns", "a,b,c")
     assert run("fit", odd, "-o", folder, *COMMAND, "variational", *wish, "--time-limit", 1e-9).code == 0
     answer = run("fit", "--resume", folder, "--without", "a")

@@ -87,8 +87,8 @@ def test_partly_is_explained_for_every_library(feature):
 
 
 def test_what_was_looked_at_is_told_for_every_library():
-    told = TEXT[TEXT.index("## What was looked at") :]
-    assert [cells(line)[0] for line in told.splitlines() if line.startswith("| ")] == ["library", *LIBRARIES]
+    seen = TEXT[TEXT.index("## What was looked at") :]
+    assert [cells(line)[0] for line in seen.splitlines() if line.startswith("| ")] == ["library", *LIBRARIES]
 
 
 @pytest.mark.slow

@@ -37,10 +37,10 @@ def used_folder(**environment):
     )
     import os
 
-    told = subprocess.run(
+    seen = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True
     )
-    return told.stdout.strip()
+    return seen.stdout.strip()
 
 
 def test_a_users_own_cache_is_left_alone_and_an_unwritable_one_is_done_without(tmp_path):

@@ -83,12 +83,12 @@ def codes(graphs):
     return flat @ (1 << np.arange(flat.shape[1]))
 
 
-def chi_square_p_value(graphs, dags, law):
+def chi_square_p_value(graphs, dags, graph_posterior):
     """Pearson's test that the graphs follow the law; DAGs expected fewer than five times share one cell."""
     by_code = dict(zip(*np.unique(codes(graphs), return_counts=True), strict=True))
     observed = np.array([by_code.pop(code, 0) for code in codes(dags).tolist()])
     assert not by_code, "a sample is not a DAG"
-    expected = law * len(graphs)
+    expected = graph_posterior * len(graphs)
     rare = expected < 5.0
     if rare.any():
         observed = np.append(observed[~rare], observed[rare].sum())
@@ -124,15 +124,15 @@ def sample_bulk_dense(spec, params, allowed, size, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_every_dag_is_reachable_and_probabilities_sum_to_one(name, nodes):
     spec, params = case(name, nodes)
-    dags, law = dag_law(expit(params.edge_logits.astype(np.float64)), *order_law(params))
+    dags, graph_posterior = dag_law(expit(params.edge_logits.astype(np.float64)), *order_law(params))
     assert len(dags) == {3: 25, 4: 543}[nodes]
-    assert np.all(law > 0.0)
+    assert np.all(graph_posterior > 0.0)
     # Simpson's rule with steps of 0.0045 leaves an error far below 1e-8.
-    assert law.sum() == pytest.approx(1.0, abs=1e-8)
+    assert graph_posterior.sum() == pytest.approx(1.0, abs=1e-8)
     if spec.exact_marginals:
         marginals = spec.edge_probabilities(params, no_self_loops(nodes))
         # float32: relative errors of a few 1e-7, on probabilities below one.
-        np.testing.assert_allclose(marginals, np.tensordot(law, dags, axes=1), atol=1e-6)
+        np.testing.assert_allclose(marginals, np.tensordot(graph_posterior, dags, axes=1), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_forbidden_edges_leave_the_law_of_the_others(name, sampler):
     allowed[0, 1] = allowed[2, 0] = allowed[3, 2] = False
     graphs = sampler(spec, params, allowed, 40_000, seed=5)
     assert not np.any(graphs.astype(bool) & ~allowed)
-    dags, law = dag_law(expit(params.edge_logits.astype(np.float64)) * allowed, *order_law(params))
-    possible = law > 0.0
-    assert chi_square_p_value(graphs, dags[possible], law[possible]) > 1e-3
+    dags, graph_posterior = dag_law(expit(params.edge_logits.astype(np.float64)) * allowed, *order_law(params))
+    possible = graph_posterior > 0.0
+    assert chi_square_p_value(graphs, dags[possible], graph_posterior[possible]) > 1e-3
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -213,9 +213,9 @@ def test_divergence_bounds_that_of_orders_and_of_graphs(name, nodes):
     uniform = np.full(len(orders), 1.0 / len(orders))
     of_orders = np.sum(probabilities * np.log(probabilities / uniform))
     assert of_orders <= float(kl.order) + 1e-6
-    _, law = dag_law(expit(params.edge_logits.astype(np.float64)), orders, probabilities)
+    _, graph_posterior = dag_law(expit(params.edge_logits.astype(np.float64)), orders, probabilities)
     _, prior_law = dag_law(np.full((nodes, nodes), 0.3), orders, uniform)
-    of_graphs = np.sum(law * np.log(law / prior_law))
+    of_graphs = np.sum(graph_posterior * np.log(graph_posterior / prior_law))
     assert 0.0 < of_graphs <= float(kl.edges) + of_orders
 
 

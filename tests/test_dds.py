@@ -203,20 +203,20 @@ class TestOutput:
     def test_marginals_are_those_of_the_draws(self, order):
         params, allowed = parameters(order), ~np.eye(NODES, dtype=bool)
         allowed[0, 2] = False
-        told = marginals(Dds(order=order), np.random.default_rng(0), params, allowed)
-        assert not told[~allowed].any()
+        seen = marginals(Dds(order=order), np.random.default_rng(0), params, allowed)
+        assert not seen[~allowed].any()
         dags = TopKDags() if order == "topk" else SinkhornDags()
         size = 4000
         sample = jax.jit(jax.vmap(lambda key: dags.sample(key, jax.tree.map(jnp.asarray, params), allowed)))
         share = np.asarray(sample(jax.random.split(jax.random.key(0), size))).mean(axis=0)
         # Twelve pairs at four standard deviations; ten thousand orders add to those of four thousand graphs.
-        spread = np.sqrt(told * (1 - told) * (1 / size + (order == "sinkhorn") / 10_000))
-        assert np.all(np.abs(share - told) <= 4 * spread)
+        spread = np.sqrt(seen * (1 - seen) * (1 / size + (order == "sinkhorn") / 10_000))
+        assert np.all(np.abs(share - seen) <= 4 * spread)
 
 
 class TestFits:
     def test_the_best_state_is_kept_and_patience_ends_it(self, curved):
-        spec = Dds.fixed(hidden=(), patience=3, epochs=2000, learning_rate=0.05, graph_learning_rate=0.1)
+        spec = Dds.corrected(hidden=(), patience=3, epochs=2000, learning_rate=0.05, graph_learning_rate=0.1)
         result = run_dds(spec, curved(rows=200), seed=0)
         assert result.status.code == "ok"
         looks = result.trace["validation"]
@@ -233,24 +233,25 @@ class TestFits:
         assert settled.functions.biases == ()
         free = run_dds(Dds.reference(**few, scores="marginals", samples=3000), curved(rows=500), seed=0)
         assert np.count_nonzero(free.scores) == 12
-        share, told = free.samples.edge_probabilities(), free.scores
-        assert np.all(np.abs(share - told) <= 4 * np.sqrt(told * (1 - told) / 3000))
+        share, seen = free.samples.edge_probabilities(), free.scores
+        assert np.all(np.abs(share - seen) <= 4 * np.sqrt(seen * (1 - seen) / 3000))
 
     def test_the_divergence_expects_fewer_edges_than_the_original_prior(self, curved):
         options = {"hidden": (), "epochs": 60, "patience": 100, "graph_learning_rate": 0.05, "scores": "marginals"}
         original, divergence = (
-            run_dds(preset(**options), curved(rows=500), seed=0).scores.sum() for preset in (Dds.reference, Dds.fixed)
+            run_dds(preset(**options), curved(rows=500), seed=0).scores.sum()
+            for preset in (Dds.reference, Dds.corrected)
         )
         assert divergence < original
 
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self, curved):
-        result = run_dds(Dds.fixed(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
+        result = run_dds(Dds.corrected(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
         assert result.status.code == "failed"
         assert np.isfinite(result.scores).all()
         assert result.samples.all_acyclic()
 
     def test_what_was_not_preselected_has_no_score(self, curved):
-        result = run_dds(Dds.fixed(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
+        result = run_dds(Dds.corrected(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
         assert result.scores[3, 1] == 0
         assert not result.samples.dense()[:, 3, 1].any()
 

@@ -66,16 +66,20 @@ def fit_all(folder: Path) -> None:
             "engine": BayesDag(chains=4, samples=8, thin=3, epochs=3, sparsity=10.0, sinkhorn_iterations=50),
         },
     }
-    told, arrays = {}, {}
+    seen, arrays = {}, {}
     for name, options in fits.items():
         posterior = vcuda.fit(table.train, **{"model": "linear", **options})
-        told[name] = posterior.diagnostics.get("devices")
-        found = {"edges": posterior.edge_probabilities.to_numpy(), **posterior.trace, **posterior.law.arrays()}
+        seen[name] = posterior.diagnostics.get("devices")
+        found = {
+            "edges": posterior.edge_probabilities.to_numpy(),
+            **posterior.trace,
+            **posterior.graph_posterior.arrays(),
+        }
         if name == "straight-through":
             found["predicted"] = posterior.predict(table.test, graphs=4).to_numpy()
         arrays |= {f"{name}/{part}": np.asarray(array) for part, array in found.items()}
     np.savez(folder / "found.npz", **arrays)
-    (folder / "devices.json").write_text(json.dumps([jax.local_device_count(), told]))
+    (folder / "devices.json").write_text(json.dumps([jax.local_device_count(), seen]))
 
 
 def run_elsewhere(folder: Path, settings: dict[str, str]) -> tuple[dict[str, np.ndarray], int, dict[str, int]]:

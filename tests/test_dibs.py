@@ -399,7 +399,7 @@ FEW = {"particles": 10, "samples": 32, "constraint_samples": 8}
 class TestFits:
     def test_neighbours_are_found(self):
         """Of a chain BGe can tell the pairs but not the directions; so the two directions are counted together."""
-        result = run_dibs(Dibs.fixed(**FEW, steps=600, edges_per_node=0.5), chain(), seed=0)
+        result = run_dibs(Dibs.corrected(**FEW, steps=600, edges_per_node=0.5), chain(), seed=0)
         either = result.scores + result.scores.T
         assert result.diagnostics["acyclic_particles"] >= 9
         assert min(either[0, 1], either[1, 2]) > 0.9
@@ -408,7 +408,7 @@ class TestFits:
         np.testing.assert_array_equal(result.trace["step"], np.arange(50, 601, 50))
 
     def test_units_of_location_do_not_matter_when_centred(self):
-        near, far = (run_dibs(Dibs.fixed(**FEW, steps=60), chain(shift=shift), seed=0) for shift in (0.0, 1000.0))
+        near, far = (run_dibs(Dibs.corrected(**FEW, steps=60), chain(shift=shift), seed=0) for shift in (0.0, 1000.0))
         np.testing.assert_array_equal(near.scores, far.scores)
         rows = chain().values[:5]
         for k in range(len(near.samples)):
@@ -418,14 +418,16 @@ class TestFits:
 
     @pytest.mark.parametrize("likelihood", ["linear", "nonlinear"])
     def test_joint_models_keep_a_function_for_each_sample(self, likelihood):
-        spec = Dibs.fixed(**FEW | {"particles": 4}, likelihood=likelihood, steps=40, hidden=(3,), weights="likelihood")
+        spec = Dibs.corrected(
+            **FEW | {"particles": 4}, likelihood=likelihood, steps=40, hidden=(3,), weights="likelihood"
+        )
         result = run_dibs(spec, chain(rows=50), seed=0)
         assert result.functions.log_variance.shape == (len(result.samples), 4)
         np.testing.assert_array_equal(result.functions.log_variance, 0.0)
         assert result.samples.all_acyclic()
 
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self):
-        result = run_dibs(Dibs.fixed(**FEW, steps=60, learning_rate=1e200), chain(), seed=0)
+        result = run_dibs(Dibs.corrected(**FEW, steps=60, learning_rate=1e200), chain(), seed=0)
         assert result.status.code == "failed"
         assert np.isfinite(result.scores).all()
         assert result.samples.all_acyclic()
@@ -458,7 +460,7 @@ class TestParticles:
         return dibs._choose(spec, graphs, np.arange(9.0).reshape(1, 3, 3) + 0 * graphs, lambda: np.array(logs))
 
     def test_cyclic_ones_count_in_the_scores_as_the_preset_says_but_are_no_samples(self):
-        for spec, expected in ((Dibs.reference(), (3 / 4, 1 / 4)), (Dibs.fixed(), (2 / 3, 0))):
+        for spec, expected in ((Dibs.reference(), (3 / 4, 1 / 4)), (Dibs.corrected(), (2 / 3, 0))):
             chosen = self.choose(spec, self.graphs())
             assert (chosen.scores[0, 1], chosen.scores[1, 0]) == pytest.approx(expected)
             assert (chosen.acyclic, chosen.which.tolist(), len(chosen.graphs)) == (3, [0, 1, 2], 3)
@@ -466,7 +468,7 @@ class TestParticles:
 
     def test_weights_by_likelihood(self):
         logs = np.log([1.0, 1.0, 2.0, 4.0]) - 5000
-        fixed = self.choose(Dibs.fixed(weights="likelihood"), self.graphs(), logs)
+        fixed = self.choose(Dibs.corrected(weights="likelihood"), self.graphs(), logs)
         np.testing.assert_allclose(fixed.weights, [1 / 4, 1 / 4, 1 / 2])
         np.testing.assert_allclose([fixed.scores[0, 1], fixed.scores[1, 2]], [1 / 2, 1 / 2])
         reference = self.choose(Dibs.reference(weights="likelihood"), self.graphs(), logs)
@@ -475,7 +477,7 @@ class TestParticles:
     def test_if_none_is_a_dag_the_likeliest_is_cut(self):
         graphs = np.repeat(self.graphs()[3:], 2, axis=0)
         graphs[1, 1, 2] = True
-        chosen = self.choose(Dibs.fixed(), graphs, (0.0, 1.0))
+        chosen = self.choose(Dibs.corrected(), graphs, (0.0, 1.0))
         assert chosen.acyclic == 0
         assert chosen.which.tolist() == [1]
         assert is_dag(chosen.graphs[0])
@@ -503,7 +505,7 @@ def test_defaults_of_the_likelihoods():
 
 class TestMinutes:
     def test_the_joint_models_are_made_smaller_until_they_end_in_time(self):
-        full = Dibs.fixed(likelihood="nonlinear")
+        full = Dibs.corrected(likelihood="nonlinear")
         short = full.within(300.0, rows=1000, columns=10)
         # 128 graphs go down to the least, 8; 100 particles to the 17 that then have time for 3,000 steps.
         assert (short.samples, short.particles, short.steps) == (8, 17, 3000)
@@ -512,8 +514,8 @@ class TestMinutes:
         assert (least.samples, least.particles, least.steps) == (8, 10, 1000)
 
     def test_what_is_smaller_already_or_quick_stays(self):
-        assert Dibs.fixed().within(1.0, rows=1000, columns=10) == Dibs.fixed()
-        small = Dibs.fixed(likelihood="linear", particles=4, samples=2, steps=10)
+        assert Dibs.corrected().within(1.0, rows=1000, columns=10) == Dibs.corrected()
+        small = Dibs.corrected(likelihood="linear", particles=4, samples=2, steps=10)
         assert small.within(1e-9, rows=1000, columns=10) == small
 
     def test_a_fit_by_name_says_so(self):

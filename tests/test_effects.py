@@ -16,7 +16,7 @@ from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior import mechanisms
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mechanisms import draw_models, node_posterior
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
@@ -33,8 +33,8 @@ SPECS = {
 }
 
 
-def posterior_of(law, names):
-    return Posterior(tuple(names), law, Status("ok", "Made by hand."), {}, {}, {})
+def posterior_of(graph_posterior, names):
+    return Posterior(tuple(names), graph_posterior, Status("ok", "Made by hand."), {}, {}, {})
 
 
 def bent_table(rows, seed=0):
@@ -58,10 +58,10 @@ def test_drawn_functions_and_noise_give_the_predictive_density_of_the_score(name
         drawn = node.draw(rng, getattr(predictive, "variance", None))
         standard = (new[:, 0] - drawn.function(new[:, chosen])) / drawn.noise
         densities[k] = np.exp(-0.5 * standard**2) / (np.sqrt(2 * np.pi) * drawn.noise)
-    told = np.exp(predictive.column(0, chosen, new).log_density)
+    seen = np.exp(predictive.column(0, chosen, new).log_density)
     error = densities.std(axis=0) / np.sqrt(size)
     # 72 comparisons of independent draws, five standard errors each; features may cost a Gaussian process .001.
-    assert (np.abs(densities.mean(axis=0) - told) < 5 * error + 1e-3 * told).all()
+    assert (np.abs(densities.mean(axis=0) - seen) < 5 * error + 1e-3 * seen).all()
 
 
 def test_a_linear_mechanism_tells_the_slopes_of_its_function():
@@ -122,10 +122,10 @@ def test_linear_effects_are_sums_over_paths():
     weights = rng.normal(size=(1, 5, 5)) * graph
     order = rng.permutation(5)
     back = np.ix_(order, order)
-    law = ScoredGraphs(
+    graph_posterior = ScoredGraphs(
         GraphSamples.from_dense("abcde", graph[back]), graph[back] * 1.0, linear_networks(weights[:, *back])
     )
-    posterior = posterior_of(law, "abcde")
+    posterior = posterior_of(graph_posterior, "abcde")
     total = np.linalg.inv(np.eye(5) - weights[0][back])
     upstream = ancestors(graph[back])
     table = posterior.effects(draws=2).set_index(["cause", "outcome"])
@@ -146,8 +146,8 @@ def test_zero_effects_get_the_probability_of_no_path():
     graphs = np.zeros((4, 2, 2), dtype=bool)
     graphs[0, 0, 1] = True
     weights = np.full((4, 2, 2), 3.0)
-    law = ScoredGraphs(GraphSamples.from_dense("ab", graphs), graphs.mean(axis=0), linear_networks(weights))
-    found = posterior_of(law, "ab").effect("a", "b", draws=4)
+    graph_posterior = ScoredGraphs(GraphSamples.from_dense("ab", graphs), graphs.mean(axis=0), linear_networks(weights))
+    found = posterior_of(graph_posterior, "ab").effect("a", "b", draws=4)
     assert found.probability_zero == 0.75
     assert sorted(found.draws.tolist()) == [0.0, 0.0, 0.0, 3.0]
     assert found.mean == 0.75
@@ -196,9 +196,9 @@ def test_logarithms_give_curves_in_the_users_units(spec):
     b = 0.5 * log_a + 0.3 * rng.normal(size=4000)
     log_c = 0.8 * b + 0.4 * rng.normal(size=4000)
     table = np.column_stack([np.exp(log_a), b, np.exp(log_c)])
-    law = chain_law(spec, table, np.array([True, False, True]))
+    graph_posterior = chain_law(spec, table, np.array([True, False, True]))
     at = np.array([1.5, 2.7, 4.0])
-    found = posterior_of(law, "abc").effect("a", "c", at=at, draws=100)
+    found = posterior_of(graph_posterior, "abc").effect("a", "c", at=at, draws=100)
     expected = np.exp(0.4 * np.log(at) + 0.5 * (0.8**2 * 0.3**2 + 0.4**2))
     # Slopes are known within .4 / sqrt(4,000) / .3 = 2 %, and levels within 1 %; simulated rows add 1 %.
     np.testing.assert_allclose(found.curve["mean"], expected, rtol=0.04)
@@ -207,12 +207,12 @@ def test_logarithms_give_curves_in_the_users_units(spec):
     assert not found.linear
     assert found.mean == pytest.approx((expected[-1] - expected[0]) / (at[-1] - at[0]), rel=0.1)
     assert "on average between 1.5 and 4" in found.sentence
-    usual = posterior_of(law, "abc").effect("a", "c", draws=20).curve.x
+    usual = posterior_of(graph_posterior, "abc").effect("a", "c", draws=20).curve.x
     np.testing.assert_allclose(np.log(usual.iloc[[0, -1]]), [1 - 0.75, 1 + 0.75], atol=0.1)
     with pytest.raises(ConfigError, match="positive values, not -1"):
-        posterior_of(law, "abc").effect("a", "c", at=[-1, 2])
+        posterior_of(graph_posterior, "abc").effect("a", "c", at=[-1, 2])
     with pytest.raises(ConfigError, match="curves"):
-        posterior_of(law, "abc").effects(draws=2)
+        posterior_of(graph_posterior, "abc").effects(draws=2)
 
 
 @pytest.mark.parametrize("spec", [AdditiveBasis(), GaussianProcess()], ids=["additive", "gp"])
@@ -222,9 +222,9 @@ def test_a_curve_that_bends_is_found_with_its_band(spec):
     a = rng.normal(size=500)
     b = a + 0.5 * rng.normal(size=500)
     table = np.column_stack([a, b, b**2 + 0.3 * rng.normal(size=500)])
-    law = chain_law(spec, table, np.zeros(3, dtype=bool))
+    graph_posterior = chain_law(spec, table, np.zeros(3, dtype=bool))
     at = np.linspace(-1.5, 1.5, 9)
-    found = posterior_of(law, "abc").effect("a", "c", at=at)
+    found = posterior_of(graph_posterior, "abc").effect("a", "c", at=at)
     assert found.draws.shape == (200,)
     expected = at**2 + 0.25
     # The band is 3.3 standard deviations wide. Nine points that hang together: three of them, and a twentieth of the
@@ -233,11 +233,11 @@ def test_a_curve_that_bends_is_found_with_its_band(spec):
     assert (np.abs(found.curve["mean"] - expected) < 3 * spread + 0.09).all()
     assert (spread < 0.3).all()
     assert abs(found.mean) < 3 * found.draws.std()  # a parabola rises as much as it falls
-    back = posterior_of(law, "abc").effect("c", "a", draws=5)
+    back = posterior_of(graph_posterior, "abc").effect("c", "a", draws=5)
     assert back.probability_zero == 1.0
     assert (back.draws == 0).all()
     with pytest.raises(ConfigError, match="bend"):
-        posterior_of(law, "abc").effects(draws=2)
+        posterior_of(graph_posterior, "abc").effects(draws=2)
 
 
 @pytest.mark.parametrize("model", [Linear(), Linear(noise="equal", bias=False), MLP(hidden=(4, 3)), MLP(bias=False)])
@@ -247,7 +247,7 @@ def test_trained_functions_on_the_host_are_those_of_the_model(model):
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda leaf: rng.normal(size=(restarts, *leaf.shape)).astype(np.float32), shapes)
     params = params._replace(log_variance=np.full_like(params.log_variance, 0.3))
-    law = TrainedMixture(
+    graph_posterior = TrainedMixture(
         dags=None,
         model=model,
         dag_params=None,
@@ -256,7 +256,7 @@ def test_trained_functions_on_the_host_are_those_of_the_model(model):
         scaling=Scaling(np.zeros(nodes), np.ones(nodes)),
         allowed=~np.eye(nodes, dtype=bool),
     )
-    networks = law._networks()
+    networks = graph_posterior._networks()
     rows = np.random.default_rng(0).normal(size=(6, nodes))
     graph = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=bool)
     for k in range(restarts):
@@ -339,6 +339,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say_when_it_is_drawn_from_the
 @pytest.mark.slow
 def test_the_experiment_put_first_orients_more_than_a_random_one():
     lines = experiment_lines(tables=20, nodes=6, rows=300, seed=100)
-    gain = lines.what_next - lines.random
+    gain = lines.next_experiment - lines.random
     assert gain.mean() > 2 * gain.std() / np.sqrt(len(gain))
-    assert lines.what_next.mean() <= lines.best.mean()
+    assert lines.next_experiment.mean() <= lines.best.mean()

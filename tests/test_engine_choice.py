@@ -5,9 +5,9 @@ import pytest
 
 import vcuda
 from vcuda.errors import ConfigError
-from vcuda.infer.choice.engines import PATIENCE_SECONDS, choose_engine
-from vcuda.infer.choice.needs import check_needs
 from vcuda.infer.exact import gigabytes_needed, seconds_needed
+from vcuda.infer.selection.cost import check_cost
+from vcuda.infer.selection.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare
@@ -45,11 +45,11 @@ def test_thousands_of_columns_are_sampled(spec, experiment):
     score = prepare(spec, table, np.arange(table.size).reshape(table.shape) == 5 if experiment else None)
     assert isinstance(choose_engine(score).engine, vcuda.Orders)
     assert seconds_needed(score) == gigabytes_needed(score) == np.inf
-    assert check_needs(vcuda.Orders(), score, available=16 * 10**9, seconds=None).gigabytes < 4
+    assert check_cost(vcuda.Orders(), score, available=16 * 10**9, seconds=None).gigabytes < 4
     with pytest.raises(ConfigError, match=r"more than a million GB .* use engine orders"):
-        check_needs(vcuda.Exact(), score, available=16 * 10**9, seconds=None)
+        check_cost(vcuda.Exact(), score, available=16 * 10**9, seconds=None)
     with pytest.raises(ConfigError, match=r"more than a century .* 1300 columns"):
-        check_needs(vcuda.Exact(), score, available=16 * 10**9, seconds=60.0)
+        check_cost(vcuda.Exact(), score, available=16 * 10**9, seconds=60.0)
 
 
 def test_many_nonlinear_columns_go_to_the_orders_engine():

@@ -21,7 +21,7 @@ from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress
 from vcuda.models import additive
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise, LocalScore
 
@@ -310,15 +310,15 @@ def test_without_data_edges_have_half_the_prior_and_evidence_is_one():
 def test_additive_tables_made_at_once_are_the_single_ones(monkeypatch, side_by_side, max_parents):
     monkeypatch.setattr(additive, "SIDE_BY_SIDE", side_by_side)
     prepared = AdditiveBasis(features=3, max_parents=max_parents).prepare(table_of(6))
-    told: list[float] = []
-    tables = prepared.all_tables(threads=2, told=told.append)
+    seen: list[float] = []
+    tables = prepared.all_tables(threads=2, on_progress=seen.append)
     for node in range(6):
         single = prepared.table(node, np.delete(np.arange(6), node))
         assert np.array_equal(np.isfinite(tables[node]), np.isfinite(single))
         finite = np.isfinite(single)
         assert np.abs(tables[node][finite] - single[finite]).max() < 1e-9
-    assert told[-1] == 1.0
-    assert told == sorted(told)
+    assert seen[-1] == 1.0
+    assert seen == sorted(seen)
 
 
 def test_sets_that_are_remembered_are_all_that_small_tables_hold():
@@ -349,9 +349,9 @@ def test_the_grid_of_noise_variances_is_found_with_few_lattices(standardised):
     table = table_of(7, rows=500) * 3.0
     if standardised:
         table /= table.std(axis=0)
-    told: list[Progress] = []
-    exact_posterior(EqualNoise().prepare(table), samples=5, rng=np.random.default_rng(0), progress=told.append)
-    scored = [step for step in told if step.detail == "scoring all parent sets" and step.done == step.total]
+    seen: list[Progress] = []
+    exact_posterior(EqualNoise().prepare(table), samples=5, rng=np.random.default_rng(0), progress=seen.append)
+    scored = [step for step in seen if step.detail == "scoring all parent sets" and step.done == step.total]
     assert len(scored) <= NOISE_POINTS
 
 
@@ -459,14 +459,14 @@ def test_settings_that_cannot_be_are_refused(options):
 
 
 def test_progress_is_told():
-    told: list[Progress] = []
-    exact_posterior(BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=told.append)
-    assert {step.detail for step in told} == {
+    seen: list[Progress] = []
+    exact_posterior(BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=seen.append)
+    assert {step.detail for step in seen} == {
         "scoring all parent sets",
         "edge probabilities",
         "drawing graphs",
     }
-    assert all(0 < step.done <= step.total for step in told)
+    assert all(0 < step.done <= step.total for step in seen)
 
 
 # --- time -------------------------------------------------------------------------------------------------
@@ -476,28 +476,28 @@ def test_progress_is_told():
     "spec", [BGe(), EqualNoise(), AdditiveBasis(features=2), GaussianProcess()], ids=["bge", "shared", "additive", "gp"]
 )
 def test_a_deadline_that_has_passed_refuses(spec):
-    told: list[Progress] = []
+    seen: list[Progress] = []
     with pytest.raises(ConfigError, match=r"scoring all parent sets.*no partial answer.*orders engine.*more time"):
         exact_posterior(
             spec.prepare(table_of(4)),
             samples=5,
             rng=np.random.default_rng(0),
-            progress=told.append,
+            progress=seen.append,
             deadline=time.monotonic() - 1.0,
         )
-    assert not told
+    assert not seen
 
 
 def test_a_deadline_stops_at_the_next_step(monkeypatch):
     ticks = iter(range(1000))
     monkeypatch.setattr(limits.time, "monotonic", lambda: float(next(ticks)))
-    told: list[Progress] = []
+    seen: list[Progress] = []
     # Four nodes are scored at 0, 1, 2, 3, the edges of the first at 4; the second would come at 5.
     with pytest.raises(ConfigError, match=r"edge probabilities.*no partial answer"):
         exact_posterior(
-            BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=told.append, deadline=4.5
+            BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=seen.append, deadline=4.5
         )
-    assert len(told) == 5
+    assert len(seen) == 5
 
 
 def test_a_deadline_that_is_kept_changes_nothing():

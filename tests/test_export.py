@@ -335,21 +335,21 @@ def test_arviz_has_draws_trace_and_diagnostics(posterior, version, monkeypatch):
     if version == "next":  # from 1.0 on there is no InferenceData any more
         monkeypatch.delattr(arviz, "InferenceData", raising=False)
     posterior = replace(posterior, trace={"elbo": np.arange(6.0).reshape(2, 3), "rate": np.ones(4)})
-    told = exports.to_arviz(posterior, draws=50, seed=3)
-    edge = told["posterior"]["edge"]
+    seen = exports.to_arviz(posterior, draws=50, seed=3)
+    edge = seen["posterior"]["edge"]
     assert edge.dims == ("chain", "draw", "source", "target")
     np.testing.assert_array_equal(edge.to_numpy()[0], posterior.sample(50, seed=3).dense())
     assert list(edge["source"].to_numpy()) == list(AWKWARD)
     share = edge.sel(source=AWKWARD[0], target=AWKWARD[1]).mean().item()
     assert share == pytest.approx(posterior.sample(50, seed=3).edge_probabilities()[0, 1])
-    np.testing.assert_array_equal(told["posterior"]["edge_count"][0], posterior.sample(50, seed=3).edge_counts())
-    np.testing.assert_array_equal(told["marginals"]["edge_probability"], posterior.edge_probabilities)
+    np.testing.assert_array_equal(seen["posterior"]["edge_count"][0], posterior.sample(50, seed=3).edge_counts())
+    np.testing.assert_array_equal(seen["marginals"]["edge_probability"], posterior.edge_probabilities)
     for name, series in posterior.trace.items():
-        np.testing.assert_array_equal(told["trace"][name], series)
-    assert json.loads(told["posterior"].attrs["diagnostics"]).keys() == posterior.diagnostics.keys()
-    assert told["posterior"].attrs["status"] == posterior.status.code
+        np.testing.assert_array_equal(seen["trace"][name], series)
+    assert json.loads(seen["posterior"].attrs["diagnostics"]).keys() == posterior.diagnostics.keys()
+    assert seen["posterior"].attrs["status"] == posterior.status.code
     if version == "installed":
-        np.testing.assert_allclose(arviz.summary(told, kind="stats", round_to=8)["mean"].iloc[1], share, atol=1e-6)
+        np.testing.assert_allclose(arviz.summary(seen, kind="stats", round_to=8)["mean"].iloc[1], share, atol=1e-6)
 
 
 # A weighted set of DAGs --------------------------------------------------------------------------------------------
@@ -385,16 +385,16 @@ def test_the_average_is_weighted_and_tells_what_is_not_identified():
             return 2.0, 0.4
         return None if graph.has_edge("b", "a") else 0.0
 
-    told = exports.average_over_dags(dags, estimate)
+    seen = exports.average_over_dags(dags, estimate)
     # Shares 5/6 and 1/6 of what is identified: mean 10/6, variance 5/6 1/6 2² and within 5/6 0.4².
-    assert told.mean == pytest.approx(10 / 6)
-    assert told.between == pytest.approx(np.sqrt(5 / 36 * 4))
-    assert told.within == pytest.approx(np.sqrt(5 / 6 * 0.16))
-    assert told.spread == pytest.approx(np.sqrt(5 / 9 + 0.8 / 6))
-    assert told.identified == pytest.approx(2 / 3)
-    assert told.covered == pytest.approx(0.9)
-    assert told.table["edges"].tolist() == [1, 1, 0]
-    assert "identified in 67%" in repr(told)
+    assert seen.mean == pytest.approx(10 / 6)
+    assert seen.between == pytest.approx(np.sqrt(5 / 36 * 4))
+    assert seen.within == pytest.approx(np.sqrt(5 / 6 * 0.16))
+    assert seen.spread == pytest.approx(np.sqrt(5 / 9 + 0.8 / 6))
+    assert seen.identified == pytest.approx(2 / 3)
+    assert seen.covered == pytest.approx(0.9)
+    assert seen.table["edges"].tolist() == [1, 1, 0]
+    assert "identified in 67%" in repr(seen)
     nowhere = exports.average_over_dags(dags, lambda graph: float("nan"))
     assert nowhere.identified == 0
     assert np.isnan(nowhere.mean)
@@ -421,13 +421,13 @@ def test_the_average_over_a_posterior_agrees_with_its_own_effect():
         design = np.column_stack([np.ones(len(data)), columns])
         return float(np.linalg.lstsq(design, data["y"].to_numpy(), rcond=None)[0][1])
 
-    told = exports.average_over_dags(posterior, estimate)
+    seen = exports.average_over_dags(posterior, estimate)
     own = posterior.effect("x", "y", draws=1000, seed=0)
     # The draws of graphs are the same, so what is left is shrinkage (80 rows: about 1/80 of the effect), and the noise
     # of 1,000 drawn weights, .15 / sqrt(1000).
-    assert told.mean == pytest.approx(own.mean, abs=0.05)
-    assert told.between > 0.1
-    assert told.identified == 1
+    assert seen.mean == pytest.approx(own.mean, abs=0.05)
+    assert seen.between > 0.1
+    assert seen.identified == 1
 
 
 def test_dowhy_over_dags():
@@ -441,7 +441,7 @@ def test_dowhy_over_dags():
     dags = [exports.WeightedDag(0.75, adjusted), exports.WeightedDag(0.25, turned)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of DoWhy about pandas
-        told = exports.average_over_dags(dags, exports.dowhy_estimate(data, "x<1", "y", standard_errors=True))
+        seen = exports.average_over_dags(dags, exports.dowhy_estimate(data, "x<1", "y", standard_errors=True))
         hidden = exports.dowhy_estimate(data, "x<1", "y", confounded=[("x<1", "y")])
         unknown = exports.average_over_dags(dags, hidden)
         gml = exports.to_gml(exports.from_networkx(adjusted))
@@ -450,10 +450,10 @@ def test_dowhy_over_dags():
         model = CausalModel(data, "x<1", "y", graph=gml)
     design = np.column_stack([np.ones(80), data[["x<1", "z z"]]])
     expected = np.linalg.lstsq(design, data["y"], rcond=None)[0][1]
-    assert told.table["estimate"].tolist() == pytest.approx([expected, 0.0])
-    assert told.mean == pytest.approx(0.75 * expected)
-    assert told.identified == 1
-    assert told.within > 0
+    assert seen.table["estimate"].tolist() == pytest.approx([expected, 0.0])
+    assert seen.mean == pytest.approx(0.75 * expected)
+    assert seen.identified == 1
+    assert seen.within > 0
     assert unknown.identified == 0.25
     assert set(model._graph._graph.edges) >= set(adjusted.edges)
     with pytest.raises(ConfigError, match="did you mean 'y'"):

@@ -215,7 +215,7 @@ class TestSelection:
 class TestFits:
     def test_curves_are_found_with_their_directions(self, curved):
         data = curved()
-        result = run_grandag(GranDag.fixed(), data, seed=0)
+        result = run_grandag(GranDag.corrected(), data, seed=0)
         assert result.status.code == "ok"
         assert np.argwhere(result.samples.graph(0)).tolist() == [[0, 1], [1, 2]]
         strongest = np.sort(np.argsort(result.scores.ravel())[-2:]).tolist()
@@ -223,9 +223,9 @@ class TestFits:
         assert result.trace["constraint"][-1] <= 1e-8
         assert np.all(np.diff(result.trace["weight"]) >= 0)
         # Noise of 1, 1/4, 1/4 and 1 in four columns; a network with 600 rows comes near it.
-        law = ScoredGraphs(result.samples, result.scores, result.functions)
-        told = law.predict(np.random.default_rng(0), curved(seed=1).values, 1)
-        assert told.mse < 1.15 * (1 + 0.25 + 0.25 + 1) / 4
+        graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions)
+        seen = graph_posterior.predict(np.random.default_rng(0), curved(seed=1).values, 1)
+        assert seen.mse < 1.15 * (1 + 0.25 + 0.25 + 1) / 4
 
     def test_reference_ranks_the_final_graph_alone(self, curved):
         result = run_grandag(GranDag.reference(iterations=2000), curved(), seed=0)
@@ -236,10 +236,10 @@ class TestFits:
         assert np.count_nonzero(whole.scores) > np.count_nonzero(result.scores)
 
     def test_a_linear_model_warms_up_unless_told_otherwise(self, curved):
-        assert GranDag.fixed(hidden=()).warm_up == 2000
-        assert GranDag.fixed(hidden=(), warm_up=7).warm_up == 7
-        assert GranDag.fixed().warm_up == 0
-        result = run_grandag(GranDag.fixed(hidden=(), iterations=100, retrain=False, prune=False), curved(), seed=0)
+        assert GranDag.corrected(hidden=()).warm_up == 2000
+        assert GranDag.corrected(hidden=(), warm_up=7).warm_up == 7
+        assert GranDag.corrected().warm_up == 0
+        result = run_grandag(GranDag.corrected(hidden=(), iterations=100, retrain=False, prune=False), curved(), seed=0)
         # Hardly constrained so far, so that the weights are those of least squares of b on a, c and d.
         values = curved().values - curved().mean
         expected = np.abs(np.linalg.lstsq(values[:, [0, 2, 3]], values[:, 1], rcond=None)[0])
@@ -248,7 +248,7 @@ class TestFits:
 
     def test_neighbours_are_chosen_first_where_asked(self, curved):
         data = curved(rows=100)
-        result = run_grandag(GranDag.fixed(preselect_from=4, iterations=200, retrain=False), data, seed=0)
+        result = run_grandag(GranDag.corrected(preselect_from=4, iterations=200, retrain=False), data, seed=0)
         allowed = preliminary_neighbours(data.values, seed=0)
         assert allowed.sum() < 12
         assert not result.scores[~allowed].any()

@@ -20,7 +20,7 @@ import vcuda
 import vcuda.data.library
 from vcuda.cli import main
 from vcuda.data.knowledge import as_knowledge
-from vcuda.data.large.streams import open_stream
+from vcuda.data.streaming.streams import open_stream
 from vcuda.errors import ConfigError, DataError, KnowledgeError, RunError, VcudaError
 from vcuda.posterior.archives import read_arrays
 from vcuda.posterior.point import Networks, ScoredGraphs
@@ -92,7 +92,7 @@ def test_a_run_of_somebody_else_makes_a_report_and_nothing_else(tmp_path):
     shutil.copytree(RUN, run)
     os.symlink("../victim", run / "report.html")
     (tmp_path / "victim").write_text("untouched")
-    hostile.config(lambda told: told["provenance"]["data"].update(source="../../victim.csv", notes=["</script><b>"]))(
+    hostile.config(lambda seen: seen["provenance"]["data"].update(source="../../victim.csv", notes=["</script><b>"]))(
         run
     )
     opened = []
@@ -130,8 +130,8 @@ def test_columns_whose_pairs_do_not_fit_are_refused_before_their_tables_are_made
     """A megabyte of truth values, which is a kilobyte in the file, makes tables of real numbers."""
     names = tuple(f"v{k}" for k in range(1000))
     graph = GraphSamples.from_counts(names, np.array([0]), np.empty(0), np.empty(0))
-    law = ScoredGraphs(graph, np.zeros((1000, 1000), dtype=bool))
-    replace(vcuda.Posterior.load(RUN), names=names, law=law).save(tmp_path / "run")
+    graph_posterior = ScoredGraphs(graph, np.zeros((1000, 1000), dtype=bool))
+    replace(vcuda.Posterior.load(RUN), names=names, graph_posterior=graph_posterior).save(tmp_path / "run")
     hostile.array("edge_probabilities", lambda old: old[:1])(tmp_path / "run")
     assert vcuda.Posterior.load(tmp_path / "run").names == names
     monkeypatch.setattr("vcuda.posterior.archives.memory_available", lambda: 40_000_000)
@@ -178,19 +178,19 @@ def test_edges_of_a_byte_are_followed_and_counted_in_little_memory(monkeypatch):
 
 def test_graphs_that_are_too_many_at_once_are_counted_in_turn(monkeypatch):
     """2,000 draws of probabilities that are known: five standard errors of a share are at most .056."""
-    law = vcuda.Posterior.load(RUN.parent / "straight-through-linear").law
-    sizes, draw = [], type(law)._draw
+    graph_posterior = vcuda.Posterior.load(RUN.parent / "straight-through-linear").graph_posterior
+    sizes, draw = [], type(graph_posterior)._draw
 
     def counted(self, rng, index, size, names):
         sizes.append(size)
         return draw(self, rng, index, size, names)
 
-    monkeypatch.setattr(type(law), "_draw", counted)
+    monkeypatch.setattr(type(graph_posterior), "_draw", counted)
     monkeypatch.setattr("vcuda.posterior.trained.EDGES_AT_ONCE", 1500)
-    found = law._drawn_probabilities(np.random.default_rng(0), 0)
+    found = graph_posterior._drawn_probabilities(np.random.default_rng(0), 0)
     assert sum(sizes) == 2000
     assert 1 < len(sizes) < 2000
-    np.testing.assert_allclose(found, law.component_probabilities()[0], atol=0.056)
+    np.testing.assert_allclose(found, graph_posterior.component_probabilities()[0], atol=0.056)
 
 
 def test_effects_of_weights_of_any_size_are_sums_over_paths():
@@ -203,13 +203,17 @@ def test_effects_of_weights_of_any_size_are_sums_over_paths():
         weights = size * rng.normal(size=(1, nodes, nodes, 1))
         names = tuple("abcde")
         networks = Networks((weights,), (), np.zeros((1, nodes)))
-        law = ScoredGraphs(GraphSamples.from_dense(names, graph), graph.astype(float), networks)
-        posterior = replace(vcuda.Posterior.load(RUN), names=names, law=law)
+        graph_posterior = ScoredGraphs(GraphSamples.from_dense(names, graph), graph.astype(float), networks)
+        posterior = replace(vcuda.Posterior.load(RUN), names=names, graph_posterior=graph_posterior)
         for row in effects(posterior, draws=1).itertuples():
             single = effect(posterior, row.cause, row.outcome, draws=1).mean
             np.testing.assert_allclose(row.mean, single, rtol=1e-12)
-    law = replace(law, networks=Networks((weights * 1e200,), (), np.zeros((1, nodes))))
-    refused(ConfigError, "larger than any number", lambda: effects(replace(posterior, law=law), draws=1))
+    graph_posterior = replace(graph_posterior, networks=Networks((weights * 1e200,), (), np.zeros((1, nodes))))
+    refused(
+        ConfigError,
+        "larger than any number",
+        lambda: effects(replace(posterior, graph_posterior=graph_posterior), draws=1),
+    )
 
 
 def test_rows_that_a_file_only_claims_are_refused_before_they_are_read(tmp_path, monkeypatch):
@@ -304,12 +308,12 @@ anything = settings(
 
 
 def opened(path, act):
-    told = None
+    seen = None
     try:
         act(path)
     except VcudaError as error:
-        told = str(error)
-    assert told is None or 10 < len(told) < LONGEST_SENTENCE
+        seen = str(error)
+    assert seen is None or 10 < len(seen) < LONGEST_SENTENCE
 
 
 def written(name, content, act):

@@ -46,11 +46,11 @@ def hostile_run(folder, names):
     """A sound run with these names, and with hostile words wherever a run has words."""
     shutil.copytree(RUN, folder)
 
-    def change(told):
-        told["names"] = told["law"]["names"] = list(names)
-        told["status"]["sentence"] = WORDS
-        told["diagnostics"][WORDS] = WORDS
-        made = told["provenance"]
+    def change(seen):
+        seen["names"] = seen["law"]["names"] = list(names)
+        seen["status"]["sentence"] = WORDS
+        seen["diagnostics"][WORDS] = WORDS
+        made = seen["provenance"]
         made["data"] |= {"source": f"../../{WORDS}/t.csv", "notes": [WORDS]}
         made["choice"]["sentences"] = [WORDS]
         made["versions"]["vcuda"] = WORDS

@@ -16,7 +16,7 @@ ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
 LAYERS = [
     {"errors"},
-    {"specs", "graphs"},
+    {"specs", "graphs", "deprecation"},
     {"data"},
     {"dags", "models"},
     {"posterior"},
@@ -109,8 +109,8 @@ def test_public_names_resolve_and_are_told_to_type_checkers():
         for node in tree.body
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     )
-    told = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert told == vcuda._HOME_OF
+    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == vcuda._HOME_OF
     for name in vcuda.__all__:
         assert getattr(vcuda, name).__name__ == name
     assert set(vcuda.__all__) < set(dir(vcuda))

@@ -22,11 +22,11 @@ def test_every_block_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     scope: dict = {}
     assert len(BLOCKS) == TEXT.count("```python") > 8
-    for needs, code, shown in BLOCKS:
-        if not is_here(needs):
+    for cost, code, shown in BLOCKS:
+        if not is_here(cost):
             continue
         with warnings.catch_warnings():
-            if needs:
+            if cost:
                 warnings.simplefilter("ignore")  # of other packages, about each other
             exec(compile(code, str(PAGE), "exec"), scope)
         printed = capsys.readouterr().out
@@ -35,7 +35,7 @@ def test_every_block_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch, 
         assert re.findall(r"[A-Za-z]{4,}", printed) == re.findall(r"[A-Za-z]{4,}", shown), code
 
 
-@pytest.mark.parametrize("package", sorted({needs for needs, _, _ in BLOCKS if needs}))
+@pytest.mark.parametrize("package", sorted({cost for cost, _, _ in BLOCKS if cost}))
 def test_blocks_that_need_a_package_were_run(package):
     if not is_here(package):
         pytest.skip(f"{package} is not installed: its block was not run")

@@ -28,10 +28,10 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.straight_through.elbo import Trained, elbo_terms, pad_rows
 from vcuda.infer.variational import Variational, run_variational
-from vcuda.infer.variational.toggles import regressions, toggles_of
+from vcuda.infer.variational.edge_gains import regressions, toggles_of
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import log_density
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import InterventionalScore, prepare
 from vcuda.models.linear import Linear
@@ -257,11 +257,11 @@ def test_effects_and_predictions_are_those_of_the_free_cells(model):
     low, high = effect.interval
     assert low < 0.9 < high or abs(effect.mean - 0.9) < 0.1
     new, _ = chain(500, {}, seed=9)
-    told = posterior.held_out(pd.DataFrame(new, columns=list("abcd")), graphs=20)
+    seen = posterior.held_out(pd.DataFrame(new, columns=list("abcd")), graphs=20)
     # The noise has variance 1 in four columns; a child's is all that is left of it.
-    assert told["mse"] == pytest.approx(1.0, abs=0.12)
+    assert seen["mse"] == pytest.approx(1.0, abs=0.12)
     # log density of four standard normal variables: -4 / 2 (log 2 pi + 1) = -5.68.
-    assert told["log_likelihood"] == pytest.approx(-5.68, abs=0.25)
+    assert seen["log_likelihood"] == pytest.approx(-5.68, abs=0.25)
 
 
 @pytest.mark.parametrize("model", ["linear", "additive", "gp"])
@@ -279,9 +279,9 @@ def test_a_run_keeps_its_parts(model, tmp_path):
 def test_the_next_experiment_knows_those_that_were_made():
     frame, _ = experiments(600)
     posterior = vcuda.fit(frame, interventions="target", model="linear", engine="exact")
-    best = posterior.what_next()
+    best = posterior.next_experiment()
     assert best["information"].max() < 0.05
-    assert np.array_equal(best, posterior.what_next(already=["b", "c"]))
+    assert np.array_equal(best, posterior.next_experiment(already=["b", "c"]))
 
 
 def test_the_model_is_chosen_by_the_free_cells():
@@ -304,7 +304,7 @@ def test_baselines_refuse_experiments():
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
-def told(cells: list[str]) -> np.ndarray:
+def targets_of(cells: list[str]) -> np.ndarray:
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(len(cells), 3)), columns=["x", "y", "p;q"])
     table = as_dataset(frame.assign(set=cells), interventions="set")
     return np.zeros((len(cells), 3), dtype=bool) if table.interventions is None else table.interventions
@@ -313,8 +313,8 @@ def told(cells: list[str]) -> np.ndarray:
 def test_cells_of_the_column_of_targets():
     cells = ["", "none", "x", "x;y", " y , x ", "p;q", "control", "x+y", *[""] * 8]
     expected = [[], [], [0], [0, 1], [0, 1], [2], [], [0, 1]]
-    assert [np.flatnonzero(row).tolist() for row in told(cells)[:8]] == expected
-    assert not told(["none"] * 10).any()
+    assert [np.flatnonzero(row).tolist() for row in targets_of(cells)[:8]] == expected
+    assert not targets_of(["none"] * 10).any()
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_cells_of_the_column_of_targets():
 )
 def test_bad_targets_are_refused(cells, fault):
     with pytest.raises(DataError, match=fault):
-        told(cells)
+        targets_of(cells)
 
 
 def test_bad_masks_are_refused():

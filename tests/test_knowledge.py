@@ -22,12 +22,12 @@ from vcuda.dags.lifting import Lift
 from vcuda.data.knowledge import as_knowledge
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import enumerate_dags, is_dag
-from vcuda.infer.choice import models as choice_models
-from vcuda.infer.choice.models import choose_model
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
+from vcuda.infer.selection import models as choice_models
+from vcuda.infer.selection.models import choose_model
+from vcuda.infer.variational.edge_gains import regressions
 from vcuda.infer.variational.settings import tiers_of
-from vcuda.infer.variational.toggles import regressions
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior.mixture import OrderMixture
@@ -167,12 +167,12 @@ def test_any_consistent_knowledge_is_obeyed_by_the_law_of_lifted_priorities(seed
         *((NAMES.index(s), NAMES.index(t)) for s, t in forbidden_pairs(knowledge)),
         *((k, k) for k in range(5)),
     }
-    law = random_mixture(seed, rules.required)
-    law.edge_logits[:, ~rules.allowed] = -np.inf
-    graphs = law.sample(np.random.default_rng(seed), NAMES, 4 * SAMPLES).dense()
+    graph_posterior = random_mixture(seed, rules.required)
+    graph_posterior.edge_logits[:, ~rules.allowed] = -np.inf
+    graphs = graph_posterior.sample(np.random.default_rng(seed), NAMES, 4 * SAMPLES).dense()
     check_obedience(knowledge, graphs)
     # 4,000 draws have a standard error of at most .008, the integral an error of some 1e-3: four of the former.
-    assert np.abs(graphs.mean(axis=0) - law.edge_probabilities()).max() < 0.033
+    assert np.abs(graphs.mean(axis=0) - graph_posterior.edge_probabilities()).max() < 0.033
 
 
 @pytest.mark.parametrize("family", [spec() for spec in DAG_DISTRIBUTIONS.values()], ids=lambda family: family.name)
@@ -290,17 +290,17 @@ def test_models_are_compared_on_graphs_that_obey(method, monkeypatch):
     monkeypatch.setattr(choice_models, "EXACT_COLUMNS", 12 if method == "exact" else 0)
     monkeypatch.setattr(choice_models, "CLIMBED_COLUMNS", 0 if method == "one order" else 200)
     options = {"edge_probability": 0.3, "logarithm": np.zeros(5, dtype=bool), "models": ("linear", "additive")}
-    told = choose_model(data, rules=rules, **options)
+    seen = choose_model(data, rules=rules, **options)
     free = choose_model(data, **options)
-    assert told.method == method
+    assert seen.method == method
     # No graph that obeys is as good as the chain: 60 rows make its edge b -> c worth some 30 nats.
-    for words, evidence in told.log_evidence.items():
+    for words, evidence in seen.log_evidence.items():
         assert evidence < free.log_evidence[words] - 10
     if method == "exact":
         found = exact_posterior(
             EqualNoise().prepare(data.values), edge_probability=0.3, rng=np.random.default_rng(0), **rules._asdict()
         )
-        assert told.log_evidence["linear, equal noise"] == pytest.approx(found.log_evidence, abs=1e-6)
+        assert seen.log_evidence["linear, equal noise"] == pytest.approx(found.log_evidence, abs=1e-6)
 
 
 CONTRADICTIONS = [
@@ -422,11 +422,11 @@ def test_flags_of_the_command_line(tmp_path, capsys):
     frame = table().to_frame().rename(columns={"e": "e, late"})
     frame.to_csv(data, index=False)
     known.write_text("source,target,kind\na,c,required\n")
-    told = ["--require", "c -> b", "--forbid", "a->d", "--tier", "a, c", "--tier", '"e, late",b']
+    seen = ["--require", "c -> b", "--forbid", "a->d", "--tier", "a, c", "--tier", '"e, late",b']
     more = ["--no-within-tiers", "--root", "d", "--sink", "b", "--knowledge", known]
-    assert run("fit", data, "-o", folder, "--model", "linear", *told, *more) == 2
+    assert run("fit", data, "-o", folder, "--model", "linear", *seen, *more) == 2
     assert "'a' -> 'c' is required, but both stand in tier 1" in capsys.readouterr().err
-    assert run("fit", data, "-o", folder, "--model", "linear", *told, *more[1:]) == 0
+    assert run("fit", data, "-o", folder, "--model", "linear", *seen, *more[1:]) == 0
     assert "2 edges required, 1 edge forbidden, 2 tiers, 1 root, 1 sink" in " ".join(capsys.readouterr().out.split())
     posterior = vcuda.Posterior.load(folder)
     expected = Knowledge(

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import vcuda
-from vcuda.data.large import LargeTable, open_table
+from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError
-from vcuda.infer.workers import Here
+from vcuda.infer.workers import Serial
 
 OPTIONS = {
     "equal": {"model": "linear", "noise": "equal"},
@@ -55,8 +55,8 @@ def test_the_posterior_is_that_of_the_table_in_memory(stored, options):
     assert streamed.diagnostics["log_evidence"] == pytest.approx(known.diagnostics["log_evidence"], abs=1e-5)
     assert streamed.provenance["interventions"] == known.provenance["interventions"]
     rows = table(50, seed=1).drop(columns="target")
-    told, before = streamed.held_out(rows, graphs=20), known.held_out(rows, graphs=20)
-    assert told == pytest.approx(before, rel=1e-4)
+    seen, before = streamed.held_out(rows, graphs=20), known.held_out(rows, graphs=20)
+    assert seen == pytest.approx(before, rel=1e-4)
 
 
 def test_without_experiments_too(tmp_path):
@@ -84,11 +84,11 @@ def test_models_that_need_rows_take_the_sample(tmp_path):
 def test_size_decides(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     table().drop(columns="target").to_parquet(path)
-    assert not isinstance(open_table(path), LargeTable)
-    monkeypatch.setattr("vcuda.data.large.table.STREAMED_CELLS", 1000)
-    assert isinstance(open_table(path), LargeTable)
-    assert not isinstance(open_table(path, streamed=False), LargeTable)
-    assert not isinstance(open_table("sachs"), LargeTable)
+    assert not isinstance(open_table(path), StreamedTable)
+    monkeypatch.setattr("vcuda.data.streaming.table.STREAMED_CELLS", 1000)
+    assert isinstance(open_table(path), StreamedTable)
+    assert not isinstance(open_table(path, streamed=False), StreamedTable)
+    assert not isinstance(open_table("sachs"), StreamedTable)
     # What statistics cannot tell is read into memory.
     gaps = table().drop(columns="target")
     gaps.loc[3, "a"] = np.nan
@@ -99,7 +99,7 @@ def test_size_decides(tmp_path, monkeypatch):
 
 
 def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):
-    for name, content, told in (
+    for name, content, seen in (
         ("words.feather", b"no mark of Arrow", "no mark of an Arrow"),
         ("words.parquet", b"no mark of Parquet", "cannot be read"),
         ("empty.feather", b"", "the file is empty"),
@@ -108,7 +108,7 @@ def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         for streamed in (None, True, False):
-            with pytest.raises(DataError, match=told):
+            with pytest.raises(DataError, match=seen):
                 open_table(tmp_path / name, streamed=streamed)
 
 
@@ -128,7 +128,7 @@ def test_masks_and_tables_in_memory_are_not_for_what_is_read_in_blocks(tmp_path)
 # What meets what ------------------------------------------------------------------------------------------------
 
 
-class Elsewhere(Here):
+class Elsewhere(Serial):
     """Two workers that are this process, to which everything goes as it would over a wire."""
 
     count = 2
@@ -179,7 +179,7 @@ def test_every_kind_of_table_is_fitted_or_refused_here_and_elsewhere(kind, way, 
     refusal = (IN_MEMORY if way == "in memory" else IN_BLOCKS).get(kind)
     posteriors = []
     models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "logarithm": ["b"]}, {"noise": "equal"}]
-    for workers in (Here(), Elsewhere()):
+    for workers in (Serial(), Elsewhere()):
         monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client, workers=workers: workers)
         for more in models:
             if refusal is not None:
@@ -197,7 +197,7 @@ def test_every_kind_of_table_is_fitted_or_refused_here_and_elsewhere(kind, way, 
 @pytest.fixture
 def sampled(tmp_path, monkeypatch):
     """A table of 600 rows of which 100 are drawn, and the places of those that are not."""
-    monkeypatch.setattr("vcuda.data.large.passes.SAMPLE_CELLS", 400)
+    monkeypatch.setattr("vcuda.data.streaming.passes.SAMPLE_CELLS", 400)
     frame = table().drop(columns="target")
     frame.to_parquet(tmp_path / "table.parquet")
     drawn = open_table(tmp_path / "table.parquet", streamed=True).statistics.sample.rows

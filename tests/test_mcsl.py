@@ -41,7 +41,7 @@ class TestLoss:
     def test_the_start_is_half_open_or_sparse(self):
         with double_precision():
             reference = np.asarray(Program(Mcsl.reference(hidden=())).init(np.random.default_rng(0), 6).trained.logits)
-            sparse = np.asarray(Program(Mcsl.fixed(hidden=())).init(np.random.default_rng(0), 6).trained.logits)
+            sparse = np.asarray(Program(Mcsl.corrected(hidden=())).init(np.random.default_rng(0), 6).trained.logits)
         assert 0 < np.abs(reference).max() <= 1e-10
         np.testing.assert_allclose(1 / (1 + np.exp(-sparse)), 1 / 5)  # one of five possible parents
 
@@ -50,7 +50,7 @@ class TestLoss:
         seen = {}
         for same in (False, True):
             with double_precision():
-                program = Program(Mcsl.fixed(hidden=(), same_noise=same, learning_rate=0.0))
+                program = Program(Mcsl.corrected(hidden=(), same_noise=same, learning_rate=0.0))
                 state = program.init(np.random.default_rng(0), 3)
                 constraints = []
                 for _ in range(4):
@@ -139,7 +139,7 @@ class TestFits:
         c, d = rng.normal(size=(2, 400))
         a, b = 1.5 * c + rng.normal(size=400), -1.2 * d + rng.normal(size=400)
         values = np.column_stack([a, b, c, d])
-        result = run_mcsl(Mcsl.fixed(hidden=()), vcuda.as_dataset(values), seed=0)
+        result = run_mcsl(Mcsl.corrected(hidden=()), vcuda.as_dataset(values), seed=0)
         assert result.status.code == "ok"
         assert result.diagnostics["constraint"] <= 1e-10
         graph = result.samples.graph(0)
@@ -172,7 +172,7 @@ class TestFits:
         assert "cycles" in result.status.sentence
 
     def test_what_was_not_preselected_ranks_last(self):
-        result = run_mcsl(Mcsl.fixed(hidden=(), rounds=1, steps=100, preselect_from=2), chain(), seed=0)
+        result = run_mcsl(Mcsl.corrected(hidden=(), rounds=1, steps=100, preselect_from=2), chain(), seed=0)
         assert result.scores[3, 0] == 0
         assert (result.scores > 0).any()
 

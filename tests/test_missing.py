@@ -178,10 +178,10 @@ def test_the_covariance_of_fillings_is_not_shrunk(mechanism):
         # The larger a, the likelier that b is missing, and b where c is not: a fifth to a half of the rows.
         values[rng.random(4000) < 1 / (1 + np.exp(-2 * truth[:, 0])), 1] = np.nan
         assert abs(np.nanmean(values[:, 1])) > 0.3
-    fillings = [filling.values for filling in imputations(as_dataset(values, missing="keep"), 3)]
+    imputed_tables = [filling.values for filling in imputations(as_dataset(values, missing="keep"), 3)]
     expected = np.array([[1, 1, 1, 0], [1, 2, 2, 0], [1, 2, 3, 0], [0, 0, 0, 1]])
-    np.testing.assert_allclose(np.mean([np.cov(v.T) for v in fillings], axis=0), expected, atol=0.3)
-    np.testing.assert_allclose(np.mean([v.mean(axis=0) for v in fillings], axis=0), 0.0, atol=0.12)
+    np.testing.assert_allclose(np.mean([np.cov(v.T) for v in imputed_tables], axis=0), expected, atol=0.3)
+    np.testing.assert_allclose(np.mean([v.mean(axis=0) for v in imputed_tables], axis=0), 0.0, atol=0.12)
 
 
 def test_weights_are_drawn_once_for_all_rows():
@@ -266,18 +266,18 @@ def test_the_estimator_is_cloned_with_its_generator():
 
 
 def test_the_posterior_is_the_mean_over_fillings(gappy, posterior):
-    assert isinstance(posterior.law, ImputedMixture)
+    assert isinstance(posterior.graph_posterior, ImputedMixture)
     data = as_dataset(gappy, missing="keep")
     alone = [vcuda.fit(filling, model="linear", engine="exact") for filling in imputations(data, 4, seed=3)]
     members = np.stack([one.edge_probabilities.to_numpy() for one in alone])
-    np.testing.assert_allclose(posterior.law.member_probabilities(), members, atol=1e-12)
+    np.testing.assert_allclose(posterior.graph_posterior.member_probabilities(), members, atol=1e-12)
     np.testing.assert_allclose(posterior.edge_probabilities, members.mean(axis=0), atol=1e-12)
-    told = posterior.diagnostics
+    reports = posterior.diagnostics
     spread = members.std(axis=0, ddof=1)[~np.eye(4, dtype=bool)]
-    assert told["imputation_sd_mean"] == pytest.approx(spread.mean())
-    assert told["imputation_sd_largest"] == pytest.approx(spread.max())
-    assert told["imputations"] == len(told["fillings"]) == posterior.provenance["imputations"] == 4
-    assert told["missing_share"] == pytest.approx(gappy.isna().mean().to_dict())
+    assert reports["imputation_sd_mean"] == pytest.approx(spread.mean())
+    assert reports["imputation_sd_largest"] == pytest.approx(spread.max())
+    assert reports["imputations"] == len(reports["fillings"]) == posterior.provenance["imputations"] == 4
+    assert reports["missing_share"] == pytest.approx(gappy.isna().mean().to_dict())
     note = posterior.provenance["data"]["notes"][-1]
     largest = np.ptp(members, axis=0).max()
     cells = int(gappy.isna().to_numpy().sum())
@@ -292,13 +292,15 @@ def test_draws_come_from_all_fillings(posterior):
     samples = posterior.sample(4000, seed=1)
     np.testing.assert_allclose(samples.edge_probabilities(), posterior.edge_probabilities, atol=0.032)
     fresh = pd.DataFrame(chain(50, seed=9), columns=list(NAMES))
-    told = posterior.held_out(fresh, graphs=40)
-    alone = [member.predict(np.random.default_rng(0), fresh.to_numpy(), 40) for member in posterior.law.members]
+    reports = posterior.held_out(fresh, graphs=40)
+    alone = [
+        member.predict(np.random.default_rng(0), fresh.to_numpy(), 40) for member in posterior.graph_posterior.members
+    ]
     errors = [one.mse for one in alone]
-    assert min(errors) - 0.1 < told["mse"] < max(errors) + 0.1
+    assert min(errors) - 0.1 < reports["mse"] < max(errors) + 0.1
     densities = [np.mean(one.log_density) for one in alone]
-    assert min(densities) - 0.1 < told["log_likelihood"] < max(densities) + 0.1
-    models = list(posterior.law.models(np.random.default_rng(0), NAMES, 30))
+    assert min(densities) - 0.1 < reports["log_likelihood"] < max(densities) + 0.1
+    models = list(posterior.graph_posterior.models(np.random.default_rng(0), NAMES, 30))
     assert len(models) == 30
     assert len({model.scaling.centre.tobytes() for model in models[:12]}) > 1
     # The direction of a chain is open: the effect of a on c is about 1 along it, and otherwise nothing.
@@ -331,16 +333,21 @@ def test_every_engine_and_the_run_folder(name, gappy, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = vcuda.fit(gappy, model=model, engine=engine, imputations=2)
-    assert len(fitted.law.members) == 2
+    assert len(fitted.graph_posterior.members) == 2
     fitted.save(tmp_path / "run")
     again = vcuda.Posterior.load(tmp_path / "run")
-    np.testing.assert_allclose(again.law.member_probabilities(), fitted.law.member_probabilities(), atol=1e-12)
+    np.testing.assert_allclose(
+        again.graph_posterior.member_probabilities(), fitted.graph_posterior.member_probabilities(), atol=1e-12
+    )
     assert np.array_equal(again.sample(30, seed=2).dense(), fitted.sample(30, seed=2).dense())
     assert again.status == fitted.status
     assert json.loads(json.dumps(fitted.provenance)) == again.provenance
     if name != "baseline":
         fresh = chain(20, seed=9)
-        draws = [one.law.predict(np.random.default_rng(1), fresh, 10, names=NAMES).mean for one in (fitted, again)]
+        draws = [
+            one.graph_posterior.predict(np.random.default_rng(1), fresh, 10, names=NAMES).mean
+            for one in (fitted, again)
+        ]
         np.testing.assert_allclose(draws[0], draws[1], rtol=1e-6, atol=1e-6)
 
 
@@ -359,7 +366,7 @@ def test_the_model_is_chosen_once_and_told(gappy, monkeypatch):
     # The last fillings were drawn on the scale on which the columns are fitted.
     taken = [name in fitted.provenance["logarithm"] for name in NAMES]
     np.testing.assert_array_equal(calls[-1], taken)
-    for member in fitted.law.members:
+    for member in fitted.graph_posterior.members:
         np.testing.assert_array_equal(member.predictive.scaling.logarithm, taken)
 
 
@@ -389,7 +396,7 @@ def test_one_filling_tells_that_it_cannot_tell(gappy):
 def test_a_complete_table_is_not_filled_in():
     fitted = vcuda.fit(chain(60), model="linear", engine="exact", imputations=7)
     assert "imputations" not in fitted.provenance
-    assert not isinstance(fitted.law, ImputedMixture)
+    assert not isinstance(fitted.graph_posterior, ImputedMixture)
 
 
 # Interrupts and limits --------------------------------------------------------------------------------------
@@ -411,7 +418,7 @@ def test_an_interrupt_keeps_the_fillings_that_are_done(gappy):
         fitted = vcuda.fit(
             gappy, model="linear", engine="exact", imputations=5, progress=interrupt_at(3, of=5, seen=seen)
         )
-    assert len(fitted.law.members) == fitted.diagnostics["imputations"] == 2
+    assert len(fitted.graph_posterior.members) == fitted.diagnostics["imputations"] == 2
     assert fitted.status.code == "interrupted"
     assert "filled in 2 times" in fitted.provenance["data"]["notes"][-1]
     assert seen[0].detail == "filling 1 of 5: drawing the missing cells"
@@ -433,16 +440,16 @@ def test_a_filling_that_was_interrupted_half_way_is_not_kept_beside_others(gappy
 
         return progress
 
-    told = {
+    reports = {
         1: "In the first of 3 fillings of the missing cells: stopped by an interrupt",
         2: "Stopped by an interrupt after 1 of 3 fillings of the missing cells",
     }
-    for filling, sentence in told.items():
+    for filling, sentence in reports.items():
         with pytest.warns(ConvergenceWarning, match=sentence):
             fitted = vcuda.fit(
                 gappy, model="linear", engine=vcuda.Orders(replicas=2), imputations=3, progress=half_way(filling)
             )
-        assert len(fitted.law.members) == 1
+        assert len(fitted.graph_posterior.members) == 1
         assert fitted.status.code == "interrupted"
 
 
@@ -464,6 +471,48 @@ def test_the_status_is_the_worst_of_the_fillings(gappy, monkeypatch):
     assert fitted.status.sentence == "In 2 of 3 fillings of the missing cells: it was warning."
 
 
+def few_values_of_b(seed: int) -> pd.DataFrame:
+    """a -> b and a -> c; three fifths of b are missing, so that some tables leave a -> b to the imputed cells."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((60, 3))
+    values[:, 1] += 0.6 * values[:, 0]
+    values[:, 2] += values[:, 0]
+    values[rng.random(60) < 0.6, 1] = np.nan
+    return pd.DataFrame(values, columns=["a", "b", "c"])
+
+
+EQUAL = {"model": "linear", "noise": "equal", "engine": "exact"}
+
+
+def test_edges_that_the_imputed_cells_decide_are_a_warning_by_name():
+    with pytest.warns(ConvergenceWarning, match="imputed cells decide"):
+        fitted = vcuda.fit(few_values_of_b(0), **EQUAL)
+    members = fitted.graph_posterior.member_probabilities()
+    assert members[:, 0, 1].min() < 0.2
+    assert members[:, 0, 1].max() > 0.99
+    assert fitted.status.code == "warning"
+    assert fitted.status.sentence.startswith("The imputed cells decide the edges 'a' -> 'b', 'c' -> 'b': their ")
+    largest = np.ptp(members, axis=0).max()
+    assert f"differ between imputations by up to {largest:.2f}; take such an edge as open" in fitted.status.sentence
+
+
+def test_imputations_that_agree_or_differ_by_chance_alone_are_no_warning(monkeypatch):
+    from vcuda.fitting import fit as verb
+
+    agreeing = vcuda.fit(few_values_of_b(1), **EQUAL)
+    assert agreeing.diagnostics["imputation_sd_largest"] < 0.1
+    assert agreeing.status.code == "ok"
+    scored = verb.fit_scored
+
+    def noisy(*asked):
+        """As if the engine knew no probability better than to .2, which explains the differences."""
+        outcome, reports = scored(*asked)
+        return outcome._replace(diagnostics=outcome.diagnostics | {"standard_error": 0.2}), reports
+
+    monkeypatch.setattr(verb, "fit_scored", noisy)
+    assert vcuda.fit(few_values_of_b(0), **EQUAL).status.code == "ok"
+
+
 def test_the_time_is_shared_by_the_fillings(gappy, monkeypatch):
     """A clock that moves by a second at each fit: of ten seconds for five fillings, each has what is left over those
     that are left; the exact engine, which has no partial answer, has all of it, and what is done by its end counts."""
@@ -482,7 +531,7 @@ def test_the_time_is_shared_by_the_fillings(gappy, monkeypatch):
     monkeypatch.setattr(verb, "fit_scored", slow)
     with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 fillings"):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=5, time_limit=10.0)
-    assert len(fitted.law.members) == 3
+    assert len(fitted.graph_posterior.members) == 3
     assert deadlines == [110.0] * 3
     now[0], deadlines[:] = 100.0, []
     with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 fillings"):
@@ -497,14 +546,14 @@ def test_fillings_cut_short_do_not_blur_the_others(gappy, monkeypatch):
     scored = verb.fit_scored
 
     def first_is_late(request, *asked):
-        outcome, told = scored(request._replace(deadline=None), *asked)
-        return stopped_outcome(next(codes), outcome), told
+        outcome, reports = scored(request._replace(deadline=None), *asked)
+        return stopped_outcome(next(codes), outcome), reports
 
     monkeypatch.setattr(verb, "fit_scored", first_is_late)
-    monkeypatch.setattr(route, "_was_interrupted", lambda *told: False)
+    monkeypatch.setattr(route, "_was_interrupted", lambda *reports: False)
     with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 2 of 3 fillings"):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=3, time_limit=1000)
-    assert len(fitted.law.members) == 2
+    assert len(fitted.graph_posterior.members) == 2
 
 
 # The command line and the documentation ---------------------------------------------------------------------

@@ -35,9 +35,9 @@ def law_of(settings, predictive=None):
 
 
 def test_samples_follow_the_edge_probabilities():
-    law = law_of(parameters())
-    expected, size = law.edge_probabilities(), 20_000
-    samples = law.sample(np.random.default_rng(1), NAMES, size)
+    graph_posterior = law_of(parameters())
+    expected, size = graph_posterior.edge_probabilities(), 20_000
+    samples = graph_posterior.sample(np.random.default_rng(1), NAMES, size)
     assert samples.names == NAMES
     assert len(samples) == size
     assert samples.take(np.arange(500)).all_acyclic()
@@ -79,17 +79,17 @@ def test_edges_that_never_are_get_forgotten_and_the_others_are_kept(monkeypatch)
     settings["log_scale"] = np.zeros((1, NODES))
     settings["edge_logits"][0, 1, 2] = -30.0
     before = settings["edge_logits"].copy()
-    law = law_of(settings)
+    graph_posterior = law_of(settings)
     np.testing.assert_array_equal(settings["edge_logits"], before)
     gaps = settings["means"][0] - settings["means"][0][:, None]
     exact = norm.cdf(gaps / np.sqrt(2)) / (1 + np.exp(-before[0]))
     np.fill_diagonal(exact, 0.0)
-    forgotten = np.isneginf(law.edge_logits[0])
+    forgotten = np.isneginf(graph_posterior.edge_logits[0])
     np.testing.assert_array_equal(forgotten, exact < SMALLEST_PROBABILITY)
     assert forgotten[1, 2]
     assert forgotten[5, 0]
     assert not forgotten[1, 0]  # against the order, but 4 / sqrt(2) deviations are not out of the question
-    np.testing.assert_allclose(law.edge_probabilities(), exact, rtol=1e-6, atol=SMALLEST_PROBABILITY)
+    np.testing.assert_allclose(graph_posterior.edge_probabilities(), exact, rtol=1e-6, atol=SMALLEST_PROBABILITY)
 
 
 def test_predictions_are_those_of_the_sampled_graphs():
@@ -98,19 +98,19 @@ def test_predictions_are_those_of_the_sampled_graphs():
     train = simulation.train
     predictive = predictive_for(BGe().prepare(train.values), train)
     graph = np.triu(np.random.default_rng(0).random((NODES, NODES)) < 0.5, k=1)
-    law = OrderMixture.of(
+    graph_posterior = OrderMixture.of(
         np.where(graph, 60.0, -np.inf)[None],
         means=100.0 * np.arange(NODES)[None],
         log_scale=np.zeros((1, NODES)),
         weights=np.ones(1),
         predictive=predictive,
     )
-    told = law.predict(np.random.default_rng(0), simulation.test.values, 4, names=train.names)
+    seen = graph_posterior.predict(np.random.default_rng(0), simulation.test.values, 4, names=train.names)
     pool = GraphSamples.from_dense(train.names, graph)
     expected = SampledGraphs(pool, graph, predictive).predict(np.random.default_rng(1), simulation.test.values, 1)
-    np.testing.assert_allclose(told.mean, expected.mean)
-    np.testing.assert_allclose(told.log_density, expected.log_density)
-    assert told.mse == pytest.approx(expected.mse)
+    np.testing.assert_allclose(seen.mean, expected.mean)
+    np.testing.assert_allclose(seen.log_density, expected.log_density)
+    assert seen.mse == pytest.approx(expected.mse)
     with pytest.raises(ConfigError, match="no predictions"):
         law_of(parameters()).predict(np.random.default_rng(0), simulation.test.values, 4)
 

@@ -12,10 +12,10 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
-from vcuda.infer.orders.agreement import judge
+from vcuda.infer.orders.diagnostics import judge
+from vcuda.infer.orders.hill_climb_check import log_score_of
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.sampling import Orders, run_orders
-from vcuda.infer.orders.second_opinion import log_score_of
 from vcuda.metrics import average_precision
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.scores import BGe, EqualNoise

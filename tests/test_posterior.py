@@ -66,9 +66,9 @@ def test_prediction_is_in_the_users_units(simulation, posterior):
     expected = posterior.predict(simulation.test).to_numpy() * units + offset
     spread = test.to_numpy().std(axis=0)
     assert (np.abs(other.predict(test).to_numpy() - expected) / spread).mean() < 0.02
-    told, told_in_units = posterior.held_out(simulation.test), other.held_out(test)
-    assert told_in_units["log_likelihood"] == pytest.approx(told["log_likelihood"] - np.log(units).sum(), abs=0.1)
-    assert told["nll"] == pytest.approx(-told["log_likelihood"] / 6)
+    seen, told_in_units = posterior.held_out(simulation.test), other.held_out(test)
+    assert told_in_units["log_likelihood"] == pytest.approx(seen["log_likelihood"] - np.log(units).sum(), abs=0.1)
+    assert seen["nll"] == pytest.approx(-seen["log_likelihood"] / 6)
 
 
 def test_held_out_error_beats_the_mean_and_not_the_noise(simulation, posterior):

@@ -14,12 +14,12 @@ from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.errors import ConfigError, DataError, RunError
 from vcuda.models import Linear
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess, _kernel_features
 from vcuda.models.scores import BGe, EqualNoise
 from vcuda.posterior import predictive as predictive_module
 from vcuda.posterior import predictives as predictives_module
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.predictives import predictive_for
@@ -86,9 +86,9 @@ def test_the_density_of_a_row_is_what_the_score_gains_by_it(name, parents):
     before = score.score(0, parents)
     assert score_of_rows(score, scaled).score(0, parents) == pytest.approx(before, abs=1e-9)
     new = predictive.scaling.apply(table(5, seed=1))
-    told = predictive.column(0, np.array(parents, dtype=np.int64), new).log_density
+    reports = predictive.column(0, np.array(parents, dtype=np.int64), new).log_density
     gained = [score_of_rows(score, np.vstack([scaled, row])).score(0, parents) - before for row in new]
-    np.testing.assert_allclose(told, gained, atol=1e-9)
+    np.testing.assert_allclose(reports, gained, atol=1e-9)
 
 
 def full_kernel_evidence(score, rows, parents):
@@ -115,16 +115,16 @@ def test_a_gaussian_process_gains_the_same_with_features_and_with_the_full_kerne
     score, predictive = prepared("gp", data)
     scaled, new = predictive.scaling.apply(data.values), predictive.scaling.apply(table(5, seed=1))
     new[0, 1:] = 9.0  # where nothing was seen, only the prior speaks
-    told = predictive.column(0, np.array(parents, dtype=np.int64), new).log_density
+    reports = predictive.column(0, np.array(parents, dtype=np.int64), new).log_density
     before = full_kernel_evidence(score, scaled, parents)
     gained = [full_kernel_evidence(score, np.vstack([scaled, row]), parents) - before for row in new]
-    np.testing.assert_allclose(told, gained, atol=tolerance)
+    np.testing.assert_allclose(reports, gained, atol=tolerance)
     if parents:  # without parents this score knows centred columns only
         # The score itself leaves out features: it is within .03, .02 and .08 nats of the full kernel for one, two and
         # three parents.
         near = [score_of_rows(score, np.vstack([scaled, row])).score(0, parents) for row in new]
         np.testing.assert_allclose(
-            told, np.array(near) - score.score(0, parents), atol=[0.03, 0.02, 0.08][len(parents) - 1]
+            reports, np.array(near) - score.score(0, parents), atol=[0.03, 0.02, 0.08][len(parents) - 1]
         )
 
 
@@ -143,9 +143,9 @@ def test_a_large_table_keeps_some_rows_and_predicts_almost_the_same(monkeypatch)
     monkeypatch.setattr(predictives_module, "KERNEL_ROWS", 4000)
     _, full = prepared("gp", data)
     new = full.scaling.apply(table(100, seed=1))
-    few, all_rows = (law.column(0, np.array([1, 2, 3]), new) for law in (kept, full))
+    few, all_rows = (graph_posterior.column(0, np.array([1, 2, 3]), new) for graph_posterior in (kept, full))
     # The noise is .3 against a spread of 1.3 of the column; a quarter of the rows must not cost more than that noise.
-    error, more_error = (np.mean((law.mean - new[:, 0]) ** 2) for law in (all_rows, few))
+    error, more_error = (np.mean((graph_posterior.mean - new[:, 0]) ** 2) for graph_posterior in (all_rows, few))
     assert error < more_error < error + (0.3 / 1.3) ** 2
     assert all_rows.log_density.mean() > few.log_density.mean()
 
@@ -229,24 +229,24 @@ def logarithmic_law(name):
 def test_logarithmic_columns_are_predicted_in_the_users_units(name):
     """Against the law of the table as it was given, which has never heard of logarithms, with all the rest by hand."""
     test = log_table(30, 1)
-    told = logarithmic_law(name).predict(np.random.default_rng(0), test, 3)
+    reports = logarithmic_law(name).predict(np.random.default_rng(0), test, 3)
     logged = np.column_stack([test[:, 0], np.log(test[:, 1]), test[:, 2], np.log(test[:, 3])])
     unknowing = one_graph(prepared(name, vcuda.as_dataset(OUTER.apply(log_table(80, 0))))[1])
     by_hand = unknowing.predict(np.random.default_rng(0), (logged - OUTER.centre) / OUTER.scale, 3)
     expected = by_hand.mean * OUTER.scale + OUTER.centre
     expected[:, [1, 3]] = np.exp(expected[:, [1, 3]])
-    np.testing.assert_allclose(told.mean, expected, rtol=1e-6)
+    np.testing.assert_allclose(reports.mean, expected, rtol=1e-6)
     jacobian = -np.log(2.0 * 0.5 * 3.0) - logged[:, 1] - logged[:, 3]
-    np.testing.assert_allclose(told.log_density, by_hand.log_density + jacobian, atol=1e-6)
-    assert told.mse == pytest.approx(np.mean((test - expected) ** 2), rel=1e-6)
+    np.testing.assert_allclose(reports.log_density, by_hand.log_density + jacobian, atol=1e-6)
+    assert reports.mse == pytest.approx(np.mean((test - expected) ** 2), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["bge", "gp"])
 def test_a_logarithmic_column_has_a_density_in_its_own_unit_and_its_median_is_the_prediction(name):
     """Column 1 is a parent of column 0: with column 0 taken out of the graph, the row's density over column 1 alone,
     divided by that of the other columns, must integrate to one, and to a half up to the prediction."""
-    law, test = logarithmic_law(name), log_table(30, 1)
-    alone = replace(law, pool=GraphSamples.from_dense(NAMES, GRAPH * [[0, 1, 1, 1]]))
+    graph_posterior, test = logarithmic_law(name), log_table(30, 1)
+    alone = replace(graph_posterior, pool=GraphSamples.from_dense(NAMES, GRAPH * [[0, 1, 1, 1]]))
     row = test[:1]
 
     def log_row(value):
@@ -255,9 +255,9 @@ def test_a_logarithmic_column_has_a_density_in_its_own_unit_and_its_median_is_th
         return alone.predict(np.random.default_rng(0), changed, 1)
 
     reference = log_row(row[0, 1])
-    scaled = law.predictive.scaling.apply(row)
-    own = law.predictive.column(1, np.array([3]), scaled).log_density[0]
-    own += law.predictive.scaling.of(1).log_jacobian(row[:, 1:2])[0]
+    scaled = graph_posterior.predictive.scaling.apply(row)
+    own = graph_posterior.predictive.column(1, np.array([3]), scaled).log_density[0]
+    own += graph_posterior.predictive.scaling.of(1).log_jacobian(row[:, 1:2])[0]
 
     def density(power):
         value = np.exp(power)
@@ -269,14 +269,14 @@ def test_a_logarithmic_column_has_a_density_in_its_own_unit_and_its_median_is_th
 
 
 def test_a_value_without_a_logarithm_is_refused_by_the_name_of_its_column():
-    law, test = logarithmic_law("bge"), log_table(30, 1)
+    graph_posterior, test = logarithmic_law("bge"), log_table(30, 1)
     for value in (0.0, -2.0):
         changed = test.copy()
         changed[4, 3] = value
         with pytest.raises(DataError, match=r"'mass' was fitted on its logarithm, but data row 5 has .*positive"):
-            law.predict(np.random.default_rng(0), changed, 2)
+            graph_posterior.predict(np.random.default_rng(0), changed, 2)
     with pytest.raises(DataError, match="'weight'"):
-        law.predict(np.random.default_rng(0), changed, 2, names=("a", "b", "c", "weight"))
+        graph_posterior.predict(np.random.default_rng(0), changed, 2, names=("a", "b", "c", "weight"))
 
 
 def trained_law():
@@ -297,8 +297,8 @@ def trained_law():
 
 def law_named(name):
     if name.startswith("sampled "):
-        law = logarithmic_law("bge" if name == "sampled alone" else name.removeprefix("sampled "))
-        return replace(law, predictive=None) if name == "sampled alone" else law
+        graph_posterior = logarithmic_law("bge" if name == "sampled alone" else name.removeprefix("sampled "))
+        return replace(graph_posterior, predictive=None) if name == "sampled alone" else graph_posterior
     if name == "trained mixture":
         return trained_law()
     rng = np.random.default_rng(5)
@@ -320,7 +320,7 @@ LAWS = [
 ]
 
 
-def posterior_of(law):
+def posterior_of(graph_posterior):
     provenance = {
         "engine": {"name": "some"},
         "model": {"name": "some"},
@@ -329,27 +329,29 @@ def posterior_of(law):
         "versions": {},
         "data": {"rows": 80, "columns": 4, "notes": []},
     }
-    return Posterior(NAMES, law, Status("ok", "All is well."), {}, {}, provenance)
+    return Posterior(NAMES, graph_posterior, Status("ok", "All is well."), {}, {}, provenance)
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_every_law_survives_a_run_folder(name, tmp_path):
-    law = law_named(name)
-    save(posterior_of(law), tmp_path / "run")
-    again = load(tmp_path / "run").law
-    assert type(again) is type(law)
-    np.testing.assert_array_equal(again.edge_probabilities(), law.edge_probabilities())
-    drawn, drawn_again = (one.sample(np.random.default_rng(1), NAMES, 50) for one in (law, again))
+    graph_posterior = law_named(name)
+    save(posterior_of(graph_posterior), tmp_path / "run")
+    again = load(tmp_path / "run").graph_posterior
+    assert type(again) is type(graph_posterior)
+    np.testing.assert_array_equal(again.edge_probabilities(), graph_posterior.edge_probabilities())
+    drawn, drawn_again = (one.sample(np.random.default_rng(1), NAMES, 50) for one in (graph_posterior, again))
     np.testing.assert_array_equal(drawn.dense(), drawn_again.dense())
     rows = log_table(7, 2)
-    if getattr(law, "predictive", law) is None:
+    if getattr(graph_posterior, "predictive", graph_posterior) is None:
         with pytest.raises(ConfigError, match="no predictions"):
             again.predict(np.random.default_rng(1), rows, 5)
         return
-    told, told_again = (one.predict(np.random.default_rng(1), rows, 5, names=NAMES) for one in (law, again))
-    for number, number_again in zip(told, told_again, strict=True):
+    reports, told_again = (
+        one.predict(np.random.default_rng(1), rows, 5, names=NAMES) for one in (graph_posterior, again)
+    )
+    for number, number_again in zip(reports, told_again, strict=True):
         np.testing.assert_array_equal(number, number_again)
-    assert np.isfinite(told.log_density).all()
+    assert np.isfinite(reports.log_density).all()
     rows[3, 1] = 0.0
     with pytest.raises(DataError, match="'dose'"):
         again.predict(np.random.default_rng(1), rows, 5, names=NAMES)
@@ -372,31 +374,34 @@ def test_runs_from_before_there_were_logarithms_can_be_read(name, tmp_path):
     def plain(scaling):
         return Scaling(scaling.centre, scaling.scale)
 
-    law = law_named(name)
+    graph_posterior = law_named(name)
     if name == "trained mixture":
-        law = replace(law, scaling=plain(law.scaling))
+        graph_posterior = replace(graph_posterior, scaling=plain(graph_posterior.scaling))
     else:
-        law = replace(law, predictive=replace(law.predictive, scaling=plain(law.predictive.scaling)))
-    save(posterior_of(law), tmp_path / "run")
+        graph_posterior = replace(
+            graph_posterior,
+            predictive=replace(graph_posterior.predictive, scaling=plain(graph_posterior.predictive.scaling)),
+        )
+    save(posterior_of(graph_posterior), tmp_path / "run")
     rewritten(
         tmp_path / "run",
         lambda arrays: arrays.pop("law.logarithm"),
         lambda config: config["law"].get("predictive", {}).pop("kind", None),
     )
     rows = log_table(7, 2)
-    told = load(tmp_path / "run").law.predict(np.random.default_rng(1), rows, 5)
-    np.testing.assert_array_equal(told.mean, law.predict(np.random.default_rng(1), rows, 5).mean)
+    reports = load(tmp_path / "run").graph_posterior.predict(np.random.default_rng(1), rows, 5)
+    np.testing.assert_array_equal(reports.mean, graph_posterior.predict(np.random.default_rng(1), rows, 5).mean)
 
 
 @pytest.mark.parametrize("name", ["sampled bge", "sampled additive", "sampled gp", "order mixture", "trained mixture"])
 def test_damaged_arrays_are_refused(name, tmp_path):
     """Each array in turn loses the end of its last axis, its last axis, or itself."""
     harms = (lambda array: array[..., :-1], lambda array: array[..., 0], None)
-    law, tried = law_named(name), 0
-    for array in law.arrays():
+    graph_posterior, tried = law_named(name), 0
+    for array in graph_posterior.arrays():
         for harm in harms:
             folder = tmp_path / f"{array}{tried}"
-            save(posterior_of(law), folder)
+            save(posterior_of(graph_posterior), folder)
 
             def change(arrays, key=f"law.{array}", harm=harm):
                 if harm is None:

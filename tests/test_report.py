@@ -88,7 +88,7 @@ def invented(nodes: int, *, name: str = "gene {}") -> Posterior:
     data = {"source": "invented", "fingerprint": "0" * 64, "rows": 9, "columns": nodes, "notes": []}
     return Posterior(
         names=samples.names,
-        law=SampledGraphs(samples, marginals, None),
+        graph_posterior=SampledGraphs(samples, marginals, None),
         status=Status("warning", "Made up for a test."),
         diagnostics={"disagreement": 0.3, "swap_rates": [0.5, 0.25]},
         trace={},
@@ -203,8 +203,8 @@ def test_edges_of_the_page_are_those_of_the_posterior(plain, plain_page):
     assert data["names"] == list(plain.names)
     assert sorted(data["probability"], reverse=True) == data["probability"]
     assert len(data["source"]) == (probabilities >= 0.001).sum()
-    told = zip(*(data[key] for key in ("source", "target", "probability", "opposite", "agreed")), strict=True)
-    for i, j, p, q, shown in told:
+    reports = zip(*(data[key] for key in ("source", "target", "probability", "opposite", "agreed")), strict=True)
+    for i, j, p, q, shown in reports:
         assert p == round(probabilities[i, j], 3)
         assert q == round(probabilities[j, i], 3)
         assert shown == agreed[i, j]
@@ -405,16 +405,16 @@ def content_share(picture: bytes) -> float:
 
 def test_the_slider_changes_the_graph(browser, plain, plain_file):
     browser.open(plain_file, width=DESKTOP[0], height=DESKTOP[1])
-    told = [round(value, 3) for value in plain.edges().probability]
-    assert browser.run(EDGES_DRAWN) == sum(value >= 0.5 for value in told)
+    reports = [round(value, 3) for value in plain.edges().probability]
+    assert browser.run(EDGES_DRAWN) == sum(value >= 0.5 for value in reports)
     browser.run("document.getElementById('threshold').focus()")
     browser.press("Home", 36)
     many = browser.run(EDGES_DRAWN)
-    assert many == sum(value >= 0.02 for value in told)
+    assert many == sum(value >= 0.02 for value in reports)
     for _ in range(28):
         browser.press("ArrowRight", 39)
     assert browser.run("document.getElementById('threshold-value').textContent") == "0.30"
-    assert browser.run(EDGES_DRAWN) == sum(value >= 0.3 for value in told) < many
+    assert browser.run(EDGES_DRAWN) == sum(value >= 0.3 for value in reports) < many
     assert browser.run("location.hash") == "#threshold=0.30"
     assert browser.complaints == []
 

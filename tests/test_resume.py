@@ -21,12 +21,12 @@ from vcuda.cli.resuming import place_of
 from vcuda.errors import ConfigError, ConvergenceWarning, RunError
 from vcuda.fitting.outcomes import described, restored
 from vcuda.fitting.resuming import keeping
-from vcuda.infer import journal_files
-from vcuda.infer.journal import (
-    FORGETFUL,
+from vcuda.infer import checkpoint_files
+from vcuda.infer.checkpoint import (
+    NO_CHECKPOINT,
+    cached,
     fingerprint,
     generator_state,
-    once,
     ragged,
     remembering,
     set_generator,
@@ -34,7 +34,7 @@ from vcuda.infer.journal import (
     tree_arrays,
     tree_like,
 )
-from vcuda.infer.journal_files import Checkpoint, JournalFiles
+from vcuda.infer.checkpoint_files import Checkpoint, CheckpointFiles
 from vcuda.infer.progress import Pace
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.posterior.locks import LOCK, FolderLock
@@ -46,13 +46,13 @@ REQUEST = {"arguments": {"seed": 1}, "versions": {"numpy": "2"}}
 @pytest.fixture
 def at_once(monkeypatch):
     """Every step is written as soon as it is known."""
-    monkeypatch.setattr(journal_files, "PATIENCE", 0.0)
-    monkeypatch.setattr(journal_files, "APART", 0.0)
-    monkeypatch.setattr(journal_files, "WRITING", 1e9)
+    monkeypatch.setattr(checkpoint_files, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint_files, "APART", 0.0)
+    monkeypatch.setattr(checkpoint_files, "WRITING", 1e9)
 
 
-def opened(folder: Path, **changes) -> JournalFiles:
-    return JournalFiles(Checkpoint(folder, **changes), REQUEST)
+def opened(folder: Path, **changes) -> CheckpointFiles:
+    return CheckpointFiles(Checkpoint(folder, **changes), REQUEST)
 
 
 def parts(folder: Path) -> list[str]:
@@ -67,9 +67,9 @@ def numbers(*values: float) -> dict[str, np.ndarray]:
 
 
 def test_steps_come_back_if_they_were_given_the_same(tmp_path, at_once):
-    journal = opened(tmp_path)
-    journal.keep("a step", "one", lambda: numbers(1.5))
-    journal.scope("part").scope("of it").keep("a step", "two", lambda: {"words": np.array(["ä", "b"])})
+    checkpointer = opened(tmp_path)
+    checkpointer.keep("a step", "one", lambda: numbers(1.5))
+    checkpointer.scope("part").scope("of it").keep("a step", "two", lambda: {"words": np.array(["ä", "b"])})
     again = opened(tmp_path, resume=True)
     assert again.recall("part/a step", "one") is None
     np.testing.assert_array_equal(again.recall("a step", "one")["numbers"], [1.5])
@@ -79,47 +79,47 @@ def test_steps_come_back_if_they_were_given_the_same(tmp_path, at_once):
 
 
 def test_a_later_step_of_the_same_name_replaces_the_earlier_and_its_file(tmp_path, at_once):
-    journal = opened(tmp_path)
-    journal.keep("once", "", lambda: numbers(0))
+    checkpointer = opened(tmp_path)
+    checkpointer.keep("once", "", lambda: numbers(0))
     for step in range(5):
-        journal.keep("state", "", lambda step=step: numbers(step))
+        checkpointer.keep("state", "", lambda step=step: numbers(step))
     assert parts(tmp_path) == ["000001.npz", "000006.npz"]
     assert opened(tmp_path, resume=True).recall("state", "")["numbers"] == [4]
 
 
 def test_what_is_forgotten_loses_its_files(tmp_path, at_once):
-    journal = opened(tmp_path)
+    checkpointer = opened(tmp_path)
     for step in range(3):
-        journal.scope("inner").keep(f"block {step}", "", lambda: numbers(1))
-    journal.scope("inner").forget()
-    journal.keep("outer", "", lambda: numbers(2))
+        checkpointer.scope("inner").keep(f"block {step}", "", lambda: numbers(1))
+    checkpointer.scope("inner").forget()
+    checkpointer.keep("outer", "", lambda: numbers(2))
     assert parts(tmp_path) == ["000004.npz"]
 
 
 def test_a_short_fit_writes_nothing(tmp_path):
-    journal = opened(tmp_path / "kept")
+    checkpointer = opened(tmp_path / "kept")
     for step in range(100):
-        journal.keep(f"block {step}", "", lambda: numbers(1))
+        checkpointer.keep(f"block {step}", "", lambda: numbers(1))
     assert not (tmp_path / "kept").exists()
-    journal.close("by itself")
+    checkpointer.close("by itself")
     assert not (tmp_path / "kept").exists()
 
 
 def test_writing_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(journal_files.time, "monotonic", lambda: now[0])
-    journal, writes = opened(tmp_path), []
-    put = journal._put
+    monkeypatch.setattr(checkpoint_files.time, "monotonic", lambda: now[0])
+    checkpointer, writes = opened(tmp_path), []
+    put = checkpointer._put
 
     def slow(name, write):
         put(name, write)
         now[0] += 0.5
         writes.append(now[0])
 
-    monkeypatch.setattr(journal, "_put", slow)
+    monkeypatch.setattr(checkpointer, "_put", slow)
     while now[0] < 10_000:
         now[0] += 1.0
-        journal.keep("state", "", lambda: numbers(1))
+        checkpointer.keep("state", "", lambda: numbers(1))
     # Half a second for each file, of which the first time there are two.
     assert 0.5 * len(writes) < 0.021 * 10_000
     assert len(writes) > 100
@@ -129,8 +129,8 @@ def with_index(part: Path, **changes) -> None:
     """A part whose index says something else."""
     with np.load(part) as stored:
         arrays = dict(stored)
-    told = json.loads(arrays["index"].tobytes()) | changes
-    arrays["index"] = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
+    heard = json.loads(arrays["index"].tobytes()) | changes
+    arrays["index"] = np.frombuffer(json.dumps(heard).encode(), dtype=np.uint8)
     np.savez(part, **arrays)
 
 
@@ -161,9 +161,9 @@ HARMS = {
 def test_a_part_that_somebody_changed_is_dropped_with_what_follows(tmp_path, at_once, harm, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "kept"
-    journal = opened(folder)
+    checkpointer = opened(folder)
     for step in range(3):
-        journal.keep(f"block {step}", "", lambda step=step: numbers(step))
+        checkpointer.keep(f"block {step}", "", lambda step=step: numbers(step))
     HARMS[harm](folder / "000002.npz")
     elsewhere = tmp_path / "elsewhere.npz"
     before = elsewhere.read_bytes() if elsewhere.exists() else None
@@ -175,8 +175,8 @@ def test_a_part_that_somebody_changed_is_dropped_with_what_follows(tmp_path, at_
 
 
 def test_only_names_that_are_written_are_parts(tmp_path, at_once):
-    journal = opened(tmp_path)
-    journal.keep("a step", "", lambda: numbers(1))
+    checkpointer = opened(tmp_path)
+    checkpointer.keep("a step", "", lambda: numbers(1))
     others = ["1.npz", "9" * 200 + ".npz", "٠٠٠٠٠٢.npz", "-00002.npz"]
     for name in others:
         (tmp_path / name).write_bytes(b"somebody else's")
@@ -200,7 +200,7 @@ def test_a_part_that_does_not_fit_is_refused_before_it_is_read_and_kept(tmp_path
 
 
 def test_scores_of_sets_that_cannot_be_are_not_used(tmp_path, at_once):
-    journal = opened(tmp_path)
+    checkpointer = opened(tmp_path)
     bad = {
         "lengths": {"sets": np.zeros((2, 1), dtype=np.int32), "scores": np.ones((3, 4))},
         "types": {"sets": np.zeros((2, 1)), "scores": np.ones((2, 4))},
@@ -208,7 +208,7 @@ def test_scores_of_sets_that_cannot_be_are_not_used(tmp_path, at_once):
         "names": {"other": np.zeros(2)},
     }
     for name, arrays in bad.items():
-        journal.keep(f"sets x/{name}", "", lambda arrays=arrays: arrays)
+        checkpointer.keep(f"sets x/{name}", "", lambda arrays=arrays: arrays)
     assert opened(tmp_path, resume=True).sets("x").recall((0,)) is None
 
 
@@ -227,9 +227,9 @@ def test_a_request_that_is_a_link_or_a_pipe_is_not_followed(tmp_path, at_once):
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=type)
 def test_what_ends_the_writing_of_an_array_is_told_as_it_was(tmp_path, at_once, monkeypatch, error):
     """An archive cannot be closed in the middle of an array, and NumPy says that in place of it."""
-    told = []
-    journal = opened(tmp_path, told=told.append)
-    journal.keep("a step", "", lambda: numbers(1))
+    heard = []
+    checkpointer = opened(tmp_path, on_progress=heard.append)
+    checkpointer.keep("a step", "", lambda: numbers(1))
 
     def ended(*arguments, **options):
         raise error
@@ -237,19 +237,19 @@ def test_what_ends_the_writing_of_an_array_is_told_as_it_was(tmp_path, at_once, 
     with monkeypatch.context() as patched:
         patched.setattr(zipfile, "_ZipWriteFile", ended)
         if isinstance(error, OSError):
-            journal.keep("another", "", lambda: numbers(2))
-            assert "No space left on device" in told[0]
+            checkpointer.keep("another", "", lambda: numbers(2))
+            assert "No space left on device" in heard[0]
         else:
             with pytest.raises(KeyboardInterrupt):
-                journal.keep("another", "", lambda: numbers(2))
+                checkpointer.keep("another", "", lambda: numbers(2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001.npz", "request.json"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "compressed", "empty", "not an archive"])
 def test_a_damaged_part_is_dropped_with_what_follows(tmp_path, at_once, damage):
-    journal = opened(tmp_path)
+    checkpointer = opened(tmp_path)
     for step in range(4):
-        journal.keep(f"block {step}", "", lambda step=step: numbers(*[step] * 50))
+        checkpointer.keep(f"block {step}", "", lambda step=step: numbers(*[step] * 50))
     part = tmp_path / "000003.npz"
     whole = part.read_bytes()
     if damage == "cut":
@@ -278,16 +278,16 @@ def test_another_fit_is_refused_and_told_how_it_differs(tmp_path, at_once):
     opened(tmp_path).keep("a step", "", lambda: numbers(1))
     other = {"arguments": {"seed": 2}, "versions": {"numpy": "2"}}
     with pytest.raises(RunError, match=r"belongs to another fit: seed was 1 and is 2; .*start anew"):
-        JournalFiles(Checkpoint(tmp_path, resume=True), other)
+        CheckpointFiles(Checkpoint(tmp_path, resume=True), other)
     other = {"arguments": {"seed": 1}, "versions": {"numpy": "3"}}
     with pytest.raises(RunError, match='other versions, whose numbers may differ: numpy was "2" and is "3"'):
-        JournalFiles(Checkpoint(tmp_path, resume=True), other)
+        CheckpointFiles(Checkpoint(tmp_path, resume=True), other)
     # Without resuming it begins anew, and the old parts go with the first new one.
-    journal = JournalFiles(Checkpoint(tmp_path), other)
+    checkpointer = CheckpointFiles(Checkpoint(tmp_path), other)
     assert parts(tmp_path) == ["000001.npz"]
-    assert journal.recall("a step", "") is None
-    journal.keep("another step", "", lambda: numbers(2))
-    assert JournalFiles(Checkpoint(tmp_path, resume=True), other).recall("a step", "") is None
+    assert checkpointer.recall("a step", "") is None
+    checkpointer.keep("another step", "", lambda: numbers(2))
+    assert CheckpointFiles(Checkpoint(tmp_path, resume=True), other).recall("a step", "") is None
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_a_full_disk_stops_the_checkpoints_and_not_the_fit(tmp_path, at_once, monkeypatch, fault):
-    told = []
-    journal = opened(tmp_path, told=told.append, keep=True)
-    journal.keep("block 1", "", lambda: numbers(1))
+    heard = []
+    checkpointer = opened(tmp_path, on_progress=heard.append, keep=True)
+    checkpointer.keep("block 1", "", lambda: numbers(1))
     fsync = os.fsync
 
     def full(number):
@@ -320,11 +320,11 @@ def test_a_full_disk_stops_the_checkpoints_and_not_the_fit(tmp_path, at_once, mo
 
     monkeypatch.setattr(os, "fsync", full)
     for step in range(2, 6):
-        journal.keep(f"block {step}", "", lambda: numbers(1))
+        checkpointer.keep(f"block {step}", "", lambda: numbers(1))
     monkeypatch.setattr(os, "fsync", fsync)
-    journal.close("by itself")
-    assert len(told) == 1
-    assert os.strerror(fault) in told[0]
+    checkpointer.close("by itself")
+    assert len(heard) == 1
+    assert os.strerror(fault) in heard[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001.npz", "request.json"]
     assert opened(tmp_path, resume=True).recall("block 1", "") is not None
 
@@ -346,8 +346,8 @@ def test_scores_of_sets_are_read_and_not_scored_again(tmp_path, at_once, monkeyp
 
 
 def test_a_copy_of_a_journal_is_forgetful(tmp_path):
-    journal = opened(tmp_path)
-    for one in (journal, journal.scope("part"), FORGETFUL):
+    checkpointer = opened(tmp_path)
+    for one in (checkpointer, checkpointer.scope("part"), NO_CHECKPOINT):
         copy = pickle.loads(pickle.dumps(one))
         assert copy.recall("anything", "") is None
         copy.keep("anything", "", lambda: pytest.fail("nothing is to be kept"))
@@ -381,7 +381,7 @@ def test_small_things_of_the_journal():
     assert fingerprint(np.zeros(2)) != fingerprint(np.zeros((1, 2)))
     assert fingerprint(np.zeros(2)) != fingerprint(np.zeros(2, dtype=np.float32))
     calls = []
-    once(FORGETFUL, "a", "", lambda: calls.append(1) or {})
+    cached(NO_CHECKPOINT, "a", "", lambda: calls.append(1) or {})
     assert calls == [1]
 
 
@@ -472,7 +472,7 @@ FITS = {
 def arrays_of(posterior: vcuda.Posterior) -> dict[str, np.ndarray]:
     return {
         "probabilities": posterior.edge_probabilities.to_numpy(),
-        **{f"law {name}": array for name, array in posterior.law.arrays().items()},
+        **{f"law {name}": array for name, array in posterior.graph_posterior.arrays().items()},
         **{f"trace {name}": array for name, array in posterior.trace.items()},
     }
 
@@ -497,14 +497,14 @@ def fitted(*arguments, **options) -> vcuda.Posterior:
 def snapshots(tmp_path, monkeypatch, at_once):
     """The checkpoint as it was after each write: what a fit that is killed then leaves."""
     taken: list[Path] = []
-    write = JournalFiles._write
+    write = CheckpointFiles._write
 
-    def writing(journal):
-        write(journal)
+    def writing(checkpointer):
+        write(checkpointer)
         taken.append(tmp_path / f"snapshot {len(taken)}")
-        shutil.copytree(journal.folder, taken[-1])
+        shutil.copytree(checkpointer.folder, taken[-1])
 
-    monkeypatch.setattr(JournalFiles, "_write", writing)
+    monkeypatch.setattr(CheckpointFiles, "_write", writing)
     return taken
 
 
@@ -586,12 +586,14 @@ def test_seconds_before_a_kill_count_for_the_time_limit(tmp_path, monkeypatch, a
         if lost[0] >= 5000.0:
             raise SystemExit
 
-    monkeypatch.setattr(journal_files.time, "monotonic", lambda: real() + lost[0])
+    monkeypatch.setattr(checkpoint_files.time, "monotonic", lambda: real() + lost[0])
     with pytest.raises(SystemExit):
         fitted(data, **options, checkpoint=tmp_path, progress=die, time_limit=1e5)
-    monkeypatch.setattr(journal_files.time, "monotonic", real)
-    journal = JournalFiles(Checkpoint(tmp_path, resume=True), json.loads((tmp_path / "request.json").read_text()))
-    assert 4000 < journal.spent_before < 6000
+    monkeypatch.setattr(checkpoint_files.time, "monotonic", real)
+    checkpointer = CheckpointFiles(
+        Checkpoint(tmp_path, resume=True), json.loads((tmp_path / "request.json").read_text())
+    )
+    assert 4000 < checkpointer.spent_before < 6000
     resumed = fitted(data, **options, checkpoint=tmp_path, resume=True, time_limit=3000.0)
     assert resumed.status.code == "interrupted"
     # That one was saved: who resumes it now asks for more time, and gets it.
@@ -616,7 +618,7 @@ def test_other_data_or_arguments_are_refused(tmp_path, snapshots):
 def test_a_fit_that_fails_on_its_checkpoint_says_so(tmp_path, at_once):
     def failing(error: Exception, *, resume: bool) -> None:
         with keeping(Checkpoint(tmp_path, resume=resume), {"seed": 1}, {"numpy": "2"}) as kept:
-            kept.journal.keep("a step", "one", lambda: numbers(1.5))
+            kept.checkpointer.keep("a step", "one", lambda: numbers(1.5))
             raise error
 
     with pytest.raises(ZeroDivisionError):
@@ -632,13 +634,15 @@ def test_outcomes_come_back_as_they_were():
     posterior = fitted(table(**shape), **options)
     from vcuda.posterior.posterior import Outcome
 
-    outcome = Outcome(posterior.law, posterior.status, {"a": np.float32(0.5), "b": [1, None]}, posterior.trace)
-    again, told = restored(described(outcome, {"model": {"name": "linear"}}))
-    assert told == {"model": {"name": "linear"}}
+    outcome = Outcome(
+        posterior.graph_posterior, posterior.status, {"a": np.float32(0.5), "b": [1, None]}, posterior.trace
+    )
+    again, heard = restored(described(outcome, {"model": {"name": "linear"}}))
+    assert heard == {"model": {"name": "linear"}}
     assert again.status == outcome.status
     assert again.diagnostics == {"a": 0.5, "b": [1, None]}
-    for name, array in outcome.law.arrays().items():
-        assert again.law.arrays()[name].tobytes() == array.tobytes()
+    for name, array in outcome.graph_posterior.arrays().items():
+        assert again.graph_posterior.arrays()[name].tobytes() == array.tobytes()
 
 
 # The command line -------------------------------------------------------------------------------------------------
@@ -662,7 +666,7 @@ def result_of(run: Path) -> dict[str, bytes]:
 
 def test_a_command_that_is_killed_goes_on(run, csv, tmp_path):
     program = (
-        "import sys; import vcuda.infer.journal_files as files; files.PATIENCE = 0.0; files.APART = 0.0; "
+        "import sys; import vcuda.infer.checkpoint_files as files; files.PATIENCE = 0.0; files.APART = 0.0; "
         "files.WRITING = 1e9; from vcuda.cli import main; main(sys.argv[1:])"
     )
     folder = tmp_path / "killed"

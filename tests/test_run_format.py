@@ -39,9 +39,9 @@ def test_every_law_of_every_format_has_a_run():
 def test_edges_are_what_they_were(run):
     posterior, expected = run
     assert list(posterior.names) == expected["names"]
-    assert posterior.law.kind == expected["law"]
+    assert posterior.graph_posterior.kind == expected["law"]
     stored = np.array(expected["edge_probabilities"])
-    if getattr(getattr(posterior.law, "dags", None), "exact_marginals", True):
+    if getattr(getattr(posterior.graph_posterior, "dags", None), "exact_marginals", True):
         np.testing.assert_allclose(posterior.edge_probabilities, stored, rtol=1e-5, atol=1e-7)
     else:
         # Shares of 2,000 draws, now and then.

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 import vcuda
 from vcuda.errors import ConfigError
 from vcuda.models.scores import BGe, EqualNoise
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.predictive import LinearPredictive
 from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
@@ -26,15 +26,15 @@ def predictive(data, *, variance):
 
 @pytest.mark.parametrize("variance", [0.7, None])
 def test_the_mean_is_ridge_regression_and_the_density_integrates_to_one(simulation, variance):
-    law, scaled = predictive(simulation.train, variance=variance)
+    graph_posterior, scaled = predictive(simulation.train, variance=variance)
     parents = np.array([1, 3])
     row = np.array([[0.3, -1.0, 0.5, 2.0, 0.1]])
     inputs, target = scaled[:, parents], scaled[:, 0]
     weights = np.linalg.solve(inputs.T @ inputs + 0.5 * np.eye(2), inputs.T @ target)
-    assert law.column(0, parents, row).mean[0] == pytest.approx(row[0, parents] @ weights)
+    assert graph_posterior.column(0, parents, row).mean[0] == pytest.approx(row[0, parents] @ weights)
 
     def density(value):
-        return float(np.exp(law.column(0, parents, np.array([[value, *row[0, 1:]]])).log_density[0]))
+        return float(np.exp(graph_posterior.column(0, parents, np.array([[value, *row[0, 1:]]])).log_density[0]))
 
     assert quad(density, -30, 30, limit=200)[0] == pytest.approx(1.0, abs=1e-6)
 
@@ -47,7 +47,7 @@ def test_the_density_of_a_row_is_what_the_score_gains_by_it(simulation, spec):
     little: a hundredth of a nat.
     """
     train, parents = simulation.train, [1, 3]
-    law = predictive_for(spec.prepare(train.values), train)
+    graph_posterior = predictive_for(spec.prepare(train.values), train)
     for row in simulation.test.values[:5]:
         more = np.vstack([train.values, row])
 
@@ -58,21 +58,21 @@ def test_the_density_of_a_row_is_what_the_score_gains_by_it(simulation, spec):
             return score.score(0, parents) + own
 
         gained = evidence(more) - evidence(train.values)
-        told = law.column(0, np.array(parents), law.scaling.apply(row[None])).log_density[0] - np.log(
-            law.scaling.scale[0]
-        )
-        assert told == pytest.approx(gained, abs=0.03)
+        seen = graph_posterior.column(0, np.array(parents), graph_posterior.scaling.apply(row[None])).log_density[
+            0
+        ] - np.log(graph_posterior.scaling.scale[0])
+        assert seen == pytest.approx(gained, abs=0.03)
 
 
 @pytest.mark.parametrize("noise", ["equal", "unequal"])
 def test_held_out_rows_are_predicted_almost_as_well_as_they_can_be(simulation, noise):
     """The noise has variance one, so 1 is the floor of the error and 1.419 that of the nats a cell."""
-    told = vcuda.fit(simulation.train, engine="exact", model="linear", noise=noise).held_out(simulation.test)
+    seen = vcuda.fit(simulation.train, engine="exact", model="linear", noise=noise).held_out(simulation.test)
     if (
         noise == "equal"
     ):  # the graph is identified: 200 rows of 5 columns have a standard error of sqrt(2 / 1000) = 0.045
-        assert told["mse"] == pytest.approx(1.0, abs=4 * 0.045)
-    assert told["nll"] == pytest.approx(0.5 * np.log(2 * np.pi * np.e), abs=0.12)
+        assert seen["mse"] == pytest.approx(1.0, abs=4 * 0.045)
+    assert seen["nll"] == pytest.approx(0.5 * np.log(2 * np.pi * np.e), abs=0.12)
 
 
 def test_units_change_the_numbers_as_they_should(simulation):
@@ -81,8 +81,8 @@ def test_units_change_the_numbers_as_they_should(simulation):
     plain = vcuda.fit(simulation.train, **asked)
     scaled = vcuda.fit(simulation.train.to_frame() * units + 5, **asked)
     np.testing.assert_allclose(scaled.edge_probabilities, plain.edge_probabilities, atol=1e-6)
-    told = scaled.held_out(simulation.test.to_frame() * units + 5)["log_likelihood"]
-    assert told == pytest.approx(plain.held_out(simulation.test)["log_likelihood"] - np.log(units).sum(), abs=1e-6)
+    seen = scaled.held_out(simulation.test.to_frame() * units + 5)["log_likelihood"]
+    assert seen == pytest.approx(plain.held_out(simulation.test)["log_likelihood"] - np.log(units).sum(), abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["additive", "gp"])
@@ -102,9 +102,9 @@ def test_nonlinear_models_predict_bent_columns_better_than_linear_ones(model):
 
 def test_a_score_without_predictions_says_so(simulation):
     pool = GraphSamples.from_dense(simulation.train.names, np.zeros((5, 5)))
-    law = SampledGraphs(pool, np.zeros((5, 5)), None)
+    graph_posterior = SampledGraphs(pool, np.zeros((5, 5)), None)
     with pytest.raises(ConfigError, match="no predictions"):
-        law.predict(np.random.default_rng(0), simulation.test.values, 10)
+        graph_posterior.predict(np.random.default_rng(0), simulation.test.values, 10)
 
 
 def test_predictions_are_the_average_over_graphs_one_by_one(simulation):

@@ -177,16 +177,16 @@ def test_noise_has_the_stated_shape_mean_and_scale(family, noise):
     rows = np.vstack([made.train.values, made.test.values])
     residual = (rows - rows @ made.weights) / made.noise_scales
     scale = np.sqrt(6) / np.pi
-    law = {
+    graph_posterior = {
         "gaussian": stats.norm(),
         "uniform": stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)),
         "laplace": stats.laplace(scale=np.sqrt(0.5)),
         "gumbel": stats.gumbel_r(loc=-np.euler_gamma * scale, scale=scale),
     }[family]
-    assert law.mean() == pytest.approx(0, abs=1e-12)
-    assert law.std() == pytest.approx(1)
+    assert graph_posterior.mean() == pytest.approx(0, abs=1e-12)
+    assert graph_posterior.std() == pytest.approx(1)
     # 40,000 independent draws; with a seed not fixed, one test in a thousand would fail.
-    assert stats.kstest(residual.ravel(), law.cdf).pvalue > 1e-3
+    assert stats.kstest(residual.ravel(), graph_posterior.cdf).pvalue > 1e-3
     if noise == "equal":
         assert np.array_equal(made.noise_scales, np.ones(8))
     else:

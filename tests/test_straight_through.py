@@ -17,9 +17,9 @@ from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
+from vcuda.infer.straight_through.early_stopping import EarlyStopping, choose
 from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
 from vcuda.infer.straight_through.program import Problem, Program
-from vcuda.infer.straight_through.watch import Watch, choose
 from vcuda.models import MLP, Linear
 from vcuda.models.base import log_density
 
@@ -134,7 +134,7 @@ def test_few_lengths_are_compiled_for():
 def watched(losses, *, keep_best=True):
     restarts = len(losses[0])
     states = [Trained(dags=jnp.full((restarts, 1), float(k)), model=()) for k in range(len(losses) + 1)]
-    watch = Watch(states[0], restarts=restarts, patience=2, keep_best=keep_best)
+    watch = EarlyStopping(states[0], restarts=restarts, patience=2, keep_best=keep_best)
     for k, loss in enumerate(losses, start=1):
         watch.look(states[k], Terms(*np.zeros((3, restarts))), np.array(loss))
     return watch
@@ -158,11 +158,11 @@ def test_what_the_device_reads_later_is_not_changed_meanwhile(keep_best, monkeyp
     """An array of the host may be handed over without a copy, and computed with after the call has returned."""
     given = []
 
-    def told(which, new, old):
+    def report(which, new, old):
         given.append((which, which.copy()))
         return choose(which, new, old)
 
-    monkeypatch.setattr("vcuda.infer.straight_through.watch.choose", told)
+    monkeypatch.setattr("vcuda.infer.straight_through.early_stopping.choose", report)
     assert not watched([[1.0], [2.0], [3.0]], keep_best=keep_best).active[0]
     assert len(given) == 3
     assert all(np.array_equal(now, then) for now, then in given)
@@ -178,7 +178,7 @@ def test_same_seed_same_posterior_and_another_seed_another_one(data):
     def probabilities(seed):
         return run_straight_through(
             QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=seed
-        ).law.edge_probabilities()
+        ).graph_posterior.edge_probabilities()
 
     np.testing.assert_array_equal(probabilities(1), probabilities(1))
     assert np.abs(probabilities(1) - probabilities(2)).max() > 1e-3
@@ -190,7 +190,7 @@ def test_mini_batches_and_other_families_train(data, model):
     outcome = run_straight_through(engine, data.train, model=model, prior=DagPrior(0.2), seed=0)
     elbo = outcome.trace["likelihood"] - outcome.trace["kl_edges"] - outcome.trace["kl_order"]
     assert elbo[-1] > elbo[0]
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
+    assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
 def test_a_clear_cause_is_found():
@@ -199,7 +199,7 @@ def test_a_clear_cause_is_found():
     x = rng.normal(size=600)
     table = as_dataset(np.column_stack([2 * x + rng.normal(size=600), x]), names=["y", "x"])
     outcome = run_straight_through(StraightThrough(), table, model=Linear(noise="unit"), prior=DagPrior(0.5), seed=0)
-    probabilities = outcome.law.edge_probabilities()
+    probabilities = outcome.graph_posterior.edge_probabilities()
     assert probabilities[1, 0] > 0.9
     assert probabilities[0, 1] < 0.1
 
@@ -209,7 +209,7 @@ def test_breakdown_is_told_not_raised(data):
     outcome = run_straight_through(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
     assert outcome.status.code == "failed"
     assert "do not use" in outcome.status.sentence
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
+    assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
 def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
@@ -217,7 +217,7 @@ def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
         engine = replace(QUICK, batch_size=32)
         return run_straight_through(
             engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=1
-        ).law.edge_probabilities()
+        ).graph_posterior.edge_probabilities()
 
     usual = probabilities()
     monkeypatch.setattr("vcuda.infer.progress.SECONDS_A_CHUNK", 1e-9)
@@ -243,7 +243,7 @@ def test_an_interrupt_before_the_first_check_returns_what_is_done(data, monkeypa
 
     outcome = run_straight_through(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
     assert outcome.status.code == "interrupted"
-    assert np.isfinite(outcome.law.edge_probabilities()).all()
+    assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
 def test_too_few_epochs_are_a_warning(data):

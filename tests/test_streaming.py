@@ -14,11 +14,11 @@ import pytest
 
 import vcuda
 from benchmarks import rows
-from vcuda.data.large import file_readers, streams
-from vcuda.data.large.blocks import Reading
-from vcuda.data.large.passes import gather, gather_features
-from vcuda.data.large.streams import open_stream
 from vcuda.data.moments import Moments, merge, merged
+from vcuda.data.streaming import file_readers, streams
+from vcuda.data.streaming.blocks import Reading
+from vcuda.data.streaming.passes import gather, gather_features
+from vcuda.data.streaming.streams import open_stream
 from vcuda.errors import ConfigError, DataError
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 
@@ -95,13 +95,13 @@ def test_a_folder_is_its_files_one_after_the_other(name, tmp_path, rng, small_bl
 def test_telling_where_it_is(tmp_path, rng, small_blocks):
     for number in range(3):
         write_as(frame_of(rng), tmp_path / "parts" / f"{number}.parquet")
-    told: list[Reading] = []
-    gather(tmp_path / "parts", told=told.append)
-    assert [reading.rows for reading in told] == sorted(reading.rows for reading in told)
-    shares = [reading.share for reading in told]
+    seen: list[Reading] = []
+    gather(tmp_path / "parts", on_progress=seen.append)
+    assert [reading.rows for reading in seen] == sorted(reading.rows for reading in seen)
+    shares = [reading.share for reading in seen]
     assert shares == sorted(shares)
     assert 0 < shares[0] < 0.1
-    assert told[-1] == Reading(180, 1.0)
+    assert seen[-1] == Reading(180, 1.0)
 
 
 def test_text_that_arrow_does_not_take_for_numbers_is_read_all_the_same(tmp_path, small_blocks):
@@ -383,7 +383,7 @@ def test_the_sample_is_of_rows_of_the_table_and_uniform(tmp_path, rng, monkeypat
 
 
 def test_the_sample_of_a_wide_table_is_smaller(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("vcuda.data.large.passes.SAMPLE_CELLS", 33)
+    monkeypatch.setattr("vcuda.data.streaming.passes.SAMPLE_CELLS", 33)
     assert gather(write_as(frame_of(rng), tmp_path / "t.parquet")).sample.values.shape == (11, 3)
 
 
@@ -469,7 +469,7 @@ def test_targets_that_cannot_be_are_refused(tmp_path, rng, small_blocks, monkeyp
     frame = frame.assign(target=["none"] * 10 + ["a"] * 110, a=[1.0] * 10 + list(range(110)))
     with pytest.raises(DataError, match="column 'a' does not vary in the rows in which it was not set"):
         gather(write_as(frame, path), interventions="target")
-    monkeypatch.setattr("vcuda.data.large.accumulators.REGIME_BYTES", 100)
+    monkeypatch.setattr("vcuda.data.streaming.accumulators.REGIME_BYTES", 100)
     with pytest.raises(DataError, match="2 or more sets of targets"):
         gather(path, interventions="target")
 
@@ -555,9 +555,9 @@ def test_the_benchmark_compares_the_ways(monkeypatch, capsys):
     # In this process: its memory is not of interest here, and starting five others would take longer than all else.
     monkeypatch.setattr(rows, "measure", lambda way, folder: rows.measure_line({"way": way}, folder))
     assert rows.main(["--rows", "300", "--nodes", "3", "--features"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"| 300 | {way} |" in told for way in rows.WAYS)
-    assert "300 rows: the Gram matrices differ by at most" in told
+    seen = capsys.readouterr().out
+    assert all(f"| 300 | {way} |" in seen for way in rows.WAYS)
+    assert "300 rows: the Gram matrices differ by at most" in seen
 
 
 def test_the_benchmark_writes_all_rows(tmp_path, monkeypatch):

@@ -28,8 +28,8 @@ def posterior_over(graphs, weights=None, names=NAMES):
     cube = np.asarray(graphs, dtype=bool)
     cube = cube[None] if cube.ndim == 2 else cube
     samples = GraphSamples.from_dense(names[: cube.shape[1]], cube, weights)
-    law = ScoredGraphs(samples, samples.edge_probabilities())
-    return Posterior(samples.names, law, Status("ok", "Made by hand."), {}, {}, {})
+    graph_posterior = ScoredGraphs(samples, samples.edge_probabilities())
+    return Posterior(samples.names, graph_posterior, Status("ok", "Made by hand."), {}, {}, {})
 
 
 def graph_of(nodes, *edges):
@@ -158,8 +158,8 @@ def test_ancestors_and_paths_against_every_path_of_every_graph(seed):
         steps = [(NAMES.index(i), NAMES.index(j)) for i, j in pairwise(way)]
         shares[" -> ".join(way)] = np.mean([all(graph[step] for step in steps) for graph in graphs])
     answer = posterior.paths("a", "e", most=100, draws=60)
-    told = dict(zip(answer.table.path, answer.table.probability, strict=True))
-    assert told == pytest.approx({way: share for way, share in shares.items() if share})
+    seen = dict(zip(answer.table.path, answer.table.probability, strict=True))
+    assert seen == pytest.approx({way: share for way, share in shares.items() if share})
     assert answer.table.probability.is_monotonic_decreasing
     assert answer.probability == pytest.approx(matrix.loc["a", "e"])
     few = posterior.paths("a", "e", most=3, draws=60).table
@@ -220,15 +220,15 @@ def test_an_experiment_teaches_the_entropy_of_what_it_splits():
     """Over one equivalence class: the entropy of the classes that remain, less that of none."""
     for start in (graph_of(4, (0, 1), (0, 2), (0, 3)), graph_of(4, (0, 1), (1, 2), (2, 3)), ~np.tri(4, dtype=bool)):
         graphs = [graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(start))]
-        told = posterior_over(graphs).what_next(draws=len(graphs)).set_index("variable")
+        seen = posterior_over(graphs).next_experiment(draws=len(graphs)).set_index("variable")
         for node in range(4):
             remaining = [cpdag(graph, intervened=[node]).tobytes() for graph in graphs]
-            assert told.information[NAMES[node]] == pytest.approx(entropy(remaining))
+            assert seen.information[NAMES[node]] == pytest.approx(entropy(remaining))
     # A star of three: its middle is the root or one of the leaves is.
     star = [
         graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(graph_of(4, (0, 1), (0, 2), (0, 3))))
     ]
-    table = posterior_over(star).what_next(draws=4)
+    table = posterior_over(star).next_experiment(draws=4)
     assert table.variable[0] == "a"
     assert table.information[0] == pytest.approx(2.0)
 
@@ -236,13 +236,13 @@ def test_an_experiment_teaches_the_entropy_of_what_it_splits():
 def test_expected_orientations_count_what_follows_elsewhere_and_doubtful_edges_only():
     chain = [graph for graph in enumerate_dags(3) if np.array_equal(cpdag(graph), cpdag(graph_of(3, (0, 1), (1, 2))))]
     probabilities = np.mean(chain, axis=0)
-    told = posterior_over(chain).what_next(draws=3).set_index("variable").edges_oriented
+    seen = posterior_over(chain).next_experiment(draws=3).set_index("variable").edges_oriented
     share = probabilities[0, 1] / (probabilities[0, 1] + probabilities[1, 0])
     doubt = -(share * np.log2(share) + (1 - share) * np.log2(1 - share))
     for node in range(3):
         oriented = [compelled_edges(*np.nonzero(graph), 3, intervened=[node]).sum() for graph in chain]
-        assert told[NAMES[node]] == pytest.approx(doubt * np.mean(oriented))
-    sure = posterior_over([graph_of(3, (0, 1), (1, 2))]).what_next(draws=1)
+        assert seen[NAMES[node]] == pytest.approx(doubt * np.mean(oriented))
+    sure = posterior_over([graph_of(3, (0, 1), (1, 2))]).next_experiment(draws=1)
     assert (sure.information == 0).all()
     assert (sure.edges_oriented == 0).all()
 
@@ -264,18 +264,18 @@ def test_expected_orientations_are_those_of_whole_essential_graphs(already):
             new = compelled_edges(sources, targets, 5, intervened=[*done, node]) & ~before
             expected[node] += doubt[sources[new], targets[new]].sum() / 30
     assert expected.max() > 0.05
-    told = posterior_over(graphs).what_next(already=already, draws=30).set_index("variable").edges_oriented
-    np.testing.assert_allclose(told[list(NAMES)], expected, atol=1e-12)
+    seen = posterior_over(graphs).next_experiment(already=already, draws=30).set_index("variable").edges_oriented
+    np.testing.assert_allclose(seen[list(NAMES)], expected, atol=1e-12)
 
 
 def test_an_experiment_that_was_done_teaches_nothing_more():
     star = [
         graph for graph in enumerate_dags(4) if np.array_equal(cpdag(graph), cpdag(graph_of(4, (0, 1), (0, 2), (0, 3))))
     ]
-    told = posterior_over(star).what_next(already=["a"], draws=4)
-    assert (told.information == 0).all()
+    seen = posterior_over(star).next_experiment(already=["a"], draws=4)
+    assert (seen.information == 0).all()
     with pytest.raises(ConfigError, match="no variable 'q'"):
-        posterior_over(star).what_next(already=["q"])
+        posterior_over(star).next_experiment(already=["q"])
 
 
 def test_unknown_names_are_refused_with_the_nearest():
@@ -330,7 +330,7 @@ def test_every_engine_answers_every_question_and_so_does_its_run_folder(name, ta
     assert (upstream.to_numpy() >= posterior.sample(50).edge_probabilities() - 1e-9).all()
     assert posterior.paths("X1", "X2", draws=50).probability == pytest.approx(upstream.loc["X1", "X2"])
     assert posterior.blanket("X3", draws=50).members.probability.between(0, 1).all()
-    assert list(posterior.what_next(draws=50).columns) == ["variable", "information", "edges_oriented"]
+    assert list(posterior.next_experiment(draws=50).columns) == ["variable", "information", "edges_oriented"]
     found = posterior.effect("X1", "X2", draws=30)
     assert found.draws.shape == (30,)
     assert np.isfinite(found.draws).all()

@@ -11,12 +11,12 @@ from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders import candidates as candidate_parents
 from vcuda.infer.orders.candidates import Candidates, all_others, closure, settle, widen
-from vcuda.infer.orders.filling import OutOfTimeError, build_tables
 from vcuda.infer.orders.greedy_parents import choose_parents, parents_in_order
-from vcuda.infer.orders.networks import network_of
+from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.sweeps import masks_of, spread
+from vcuda.infer.orders.table_layout import network_of
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
 
 

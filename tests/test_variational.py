@@ -127,11 +127,11 @@ def test_deadline_returns_what_there_is():
 
 
 def test_interrupt_returns_what_there_is():
-    told = []
+    seen = []
 
     def interrupt(progress):
-        told.append(progress)
-        if len(told) == 1:
+        seen.append(progress)
+        if len(seen) == 1:
             raise KeyboardInterrupt
 
     long = Variational(steps=100_000, restarts=2)

@@ -48,18 +48,18 @@ def measure(case: Case, *, folder: Path | None = None) -> dict[str, Any]:
 
 def fit(case: Case, data: Dataset) -> Posterior:
     """Call `vcuda.fit` as the case says."""
-    told: dict[str, Any] = {"model": case.model, "seed": case.index}
+    seen: dict[str, Any] = {"model": case.model, "seed": case.index}
     if case.noise is not None:
-        told["noise"] = case.noise
+        seen["noise"] = case.noise
     if case.engine == "straight-through":
-        told["preset"] = "paper"
+        seen["preset"] = "paper"
     else:
-        told["engine"] = case.engine
+        seen["engine"] = case.engine
     if case.prior is not None:
-        told["prior"] = case.prior
+        seen["prior"] = case.prior
         if case.source == "sachs":
-            told["prior"] = vcuda.DagPrior(case.prior, order_scale=SACHS_ORDER_SCALE)
-    return vcuda.fit(data, **told)
+            seen["prior"] = vcuda.DagPrior(case.prior, order_scale=SACHS_ORDER_SCALE)
+    return vcuda.fit(data, **seen)
 
 
 def against_truth(edges: np.ndarray, truth: np.ndarray) -> dict[str, Any]:

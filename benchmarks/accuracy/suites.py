@@ -239,8 +239,8 @@ def _sets(count: int, **settings: Any) -> Group:
 
 def _fit(engine: str, model: tuple[str, str]) -> dict[str, Any]:
     kind = "oracle" if engine == "oracle" else "fit"
-    told = {"engine": engine, "model": model[0], "noise": model[1]}
-    return told | ({"kind": kind} if kind == "oracle" else {})
+    seen = {"engine": engine, "model": model[0], "noise": model[1]}
+    return seen | ({"kind": kind} if kind == "oracle" else {})
 
 
 def _fresh(

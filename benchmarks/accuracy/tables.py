@@ -204,8 +204,8 @@ def _auto(lines: Sequence[Line]) -> list[str]:
     parts = [markdown(header, rows)] if rows else []
     for line in fits:
         if line["source"] == "sachs" and "chosen" in line:
-            told = f"Sachs, columns taken by their logarithm: {', '.join(line['chosen']['logarithm']) or 'none'}."
-            parts.append("\n".join([told, *(line.get("choice") or {}).get("sentences", [])]))
+            seen = f"Sachs, columns taken by their logarithm: {', '.join(line['chosen']['logarithm']) or 'none'}."
+            parts.append("\n".join([seen, *(line.get("choice") or {}).get("sentences", [])]))
     rescaled = grouped(_in_order("auto", [line for line in lines if line["kind"] == "rescaling"]), SETTING)
     if rescaled:
         units = (
@@ -269,12 +269,12 @@ def _failures(suite: str, lines: Sequence[Line]) -> str:
     stored = {tuple(line[key] for key in keys) for line in lines}
     missing = sum(tuple(what[key] for key in keys) not in stored for what in planned)
     count = sum("error" in line for line in lines)
-    told = f"{len(planned) - missing} of {len(planned)} runs are stored, {count} of them failed."
+    seen = f"{len(planned) - missing} of {len(planned)} runs are stored, {count} of them failed."
     commits = sorted({line["commit"] for line in lines})
-    told += f" Commits: {', '.join(commits)}." if commits else ""
+    seen += f" Commits: {', '.join(commits)}." if commits else ""
     if any(line.get("jobs", 1) > 1 for line in lines):
-        told += " Some runs shared the machine with another one (two jobs): their seconds are upper bounds."
-    return "\n".join([told, *failed])
+        seen += " Some runs shared the machine with another one (two jobs): their seconds are upper bounds."
+    return "\n".join([seen, *failed])
 
 
 def _sets(group: Sequence[Line]) -> str:

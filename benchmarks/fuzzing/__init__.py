@@ -51,8 +51,8 @@ def main(arguments: list[str]) -> int:
         for what in pieces(options):
             if records.find(what) is None:
                 line = records.add(what, measured(what, options))
-                told = ", ".join(f"{line[end]:,} {end}" for end in ("opened", *ENDS) if end in line)
-                print(f"{what['kind']} from {what['first']:,}: {told}", *line["faults"], sep="\n", flush=True)
+                seen = ", ".join(f"{line[end]:,} {end}" for end in ("opened", *ENDS) if end in line)
+                print(f"{what['kind']} from {what['first']:,}: {seen}", *line["faults"], sep="\n", flush=True)
     print(table(records.lines))
     return int(any(line["broken"] for line in records.lines))
 
@@ -151,5 +151,5 @@ def _keep(broken: Path, what: dict[str, Any], answer: dict[str, Any]) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     case = grown(what["kind"], what["seed"], what["number"])
     case.write(kept / "files")
-    told = what | {"entry": case.entry, "told": answer["told"]}
-    (kept / "case.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    seen = what | {"entry": case.entry, "told": answer["told"]}
+    (kept / "case.json").write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")

@@ -35,10 +35,10 @@ class _Patience(Thread):
 
     def _computed(self) -> float:
         try:
-            told = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            seen = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
         except OSError:
             return 0.0
-        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+        return (int(seen[11]) + int(seen[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Child:
@@ -71,8 +71,8 @@ class Child:
             return answer if "end" in answer else {"end": "broken", "told": answer["error"]}
         code = process.wait()
         self._process = None
-        told = f"no answer in {self.patience:.0f} seconds" if watch.late else f"the process died with code {code}"
-        return {"end": "broken", "told": told}
+        seen = f"no answer in {self.patience:.0f} seconds" if watch.late else f"the process died with code {code}"
+        return {"end": "broken", "told": seen}
 
     def _begin(self) -> subprocess.Popen[str]:
         self.begun += 1

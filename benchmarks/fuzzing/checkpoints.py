@@ -49,8 +49,8 @@ def _sound_parts() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     ]
     parts = []
     for number, kept in enumerate(entries):
-        told = [{"name": name, "given": GIVEN, "arrays": list(arrays)} for name, arrays in kept]
-        index = {"seconds": 5.0 * (number + 1), "spent": 5.0 * (number + 1), "resumed": 0, "entries": told}
+        reports = [{"name": name, "given": GIVEN, "arrays": list(arrays)} for name, arrays in kept]
+        index = {"seconds": 5.0 * (number + 1), "spent": 5.0 * (number + 1), "resumed": 0, "entries": reports}
         named = {
             f"{entry}.{place}": array
             for entry, (_, arrays) in enumerate(kept)

@@ -35,7 +35,7 @@ def guided(what: dict[str, Any], broken: Path) -> dict[str, Any]:
     crashes = broken / f"guided-{what['seed']}-{what['first']}"
     crashes.mkdir(exist_ok=True)
     path = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    told = subprocess.run(
+    seen = subprocess.run(
         [
             *(sys.executable, "-P", str(TARGET), str(what["memory"]), str(corpus.resolve())),
             *(f"-runs={what['cases']}", f"-seed={1 + what['seed'] + what['first']}", f"-max_len={LONGEST_INPUT}"),
@@ -52,12 +52,12 @@ def guided(what: dict[str, Any], broken: Path) -> dict[str, Any]:
     found = sorted(path.name for path in crashes.iterdir())
     if not found:
         crashes.rmdir()
-    faults = [line for line in told.stderr.splitlines() if re.match(r"\w*(Error|Exception)|==.*ERROR", line)]
-    executed, coverage = EXECUTED.search(told.stderr), [int(number) for number in NEW_COVERAGE.findall(told.stderr)]
+    faults = [line for line in seen.stderr.splitlines() if re.match(r"\w*(Error|Exception)|==.*ERROR", line)]
+    executed, coverage = EXECUTED.search(seen.stderr), [int(number) for number in NEW_COVERAGE.findall(seen.stderr)]
     return {
         "opened": int(executed[1]) if executed else 0,
-        "broken": len(found) or int(told.returncode != 0),
-        "faults": [*faults[-5:], *found] if told.returncode else [],
+        "broken": len(found) or int(seen.returncode != 0),
+        "faults": [*faults[-5:], *found] if seen.returncode else [],
         "coverage": [coverage[0], coverage[-1]] if coverage else [],
         "corpus": len(list(corpus.iterdir())),
     }

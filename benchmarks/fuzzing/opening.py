@@ -99,8 +99,12 @@ def snapshot(folder: Path) -> dict[str, Any]:
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            told = os.lstat(os.path.join(parent, name))
-            found[os.path.relpath(os.path.join(parent, name), folder)] = (told.st_mode, told.st_size, told.st_mtime_ns)
+            reports = os.lstat(os.path.join(parent, name))
+            found[os.path.relpath(os.path.join(parent, name), folder)] = (
+                reports.st_mode,
+                reports.st_size,
+                reports.st_mtime_ns,
+            )
     return found
 
 
@@ -132,7 +136,7 @@ def open_table(path: Path, outputs: Path) -> None:
 
 
 def read_in_blocks(path: Path) -> None:
-    from vcuda.data.large.streams import open_stream
+    from vcuda.data.streaming.streams import open_stream
 
     for _ in open_stream(path).blocks():
         pass
@@ -181,7 +185,7 @@ def ask_everything(posterior: Posterior) -> None:
         lambda: posterior.paths(first, last, draws=20),
         lambda: posterior.blanket(first, draws=20),
         lambda: posterior.effect(first, last, draws=5),
-        lambda: posterior.what_next(draws=20),
+        lambda: posterior.next_experiment(draws=20),
         lambda: posterior.compare(posterior),
         lambda: posterior.predict(pd.DataFrame(dict.fromkeys(posterior.names, range(6))), graphs=3),
     ):
@@ -193,7 +197,7 @@ def ask_everything(posterior: Posterior) -> None:
 
 def open_checkpoint(path: Path, outputs: Path) -> None:
     """Resumed in copies, by the journal alone and by the command, since what is damaged is deleted."""
-    from vcuda.infer.journal_files import Checkpoint, JournalFiles
+    from vcuda.infer.checkpoint_files import Checkpoint, CheckpointFiles
 
     code, said = command("fit", "--resume", str(outputs / "run"), "--quiet")
     if code not in (0, 2) or "Traceback" in said:
@@ -204,13 +208,13 @@ def open_checkpoint(path: Path, outputs: Path) -> None:
     request = {"arguments": checkpoints.ARGUMENTS, "versions": checkpoints.VERSIONS}
     kept = Checkpoint(outputs / "again" / checkpoints.FOLDER, resume=True)
     for _ in range(2):
-        journal = JournalFiles(kept, request)
+        checkpointer = CheckpointFiles(kept, request)
         for name in checkpoints.NAMES:
-            journal.recall(name, checkpoints.GIVEN)
-        memory = journal.sets(checkpoints.GIVEN)
+            checkpointer.recall(name, checkpoints.GIVEN)
+        memory = checkpointer.sets(checkpoints.GIVEN)
         assert memory is not None
         memory.recall((0, 1))
-        journal.write()
+        checkpointer.write()
 
 
 TARGETS = {"tables": open_table, "knowledge": open_knowledge, "runs": open_run, "checkpoints": open_checkpoint}
@@ -228,8 +232,8 @@ def command(*words: str) -> tuple[int, str]:
             return int(end.code or 0), said.getvalue()
 
 
-def check_sentence(told: str) -> None:
-    assert 10 < len(told) < LONGEST_SENTENCE, f"a message of {len(told)} characters: {told[:300]!r}"
+def check_sentence(reports: str) -> None:
+    assert 10 < len(reports) < LONGEST_SENTENCE, f"a message of {len(reports)} characters: {reports[:300]!r}"
 
 
 def opened(kind: str, entry: Path, around: Path, watch: Watch) -> dict[str, Any]:

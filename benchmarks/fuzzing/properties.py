@@ -15,7 +15,7 @@ COUNTED = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 
 def properties(what: dict[str, Any]) -> dict[str, Any]:
     """Run them with a seed of their own; every example is checked by the test itself."""
-    told = subprocess.run(
+    seen = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:xdist", "-q", "tests/test_hostile.py", "-k", "any"),
             *("--hypothesis-show-statistics", f"--hypothesis-seed={what['seed'] + what['first']}"),
@@ -26,7 +26,7 @@ def properties(what: dict[str, Any]) -> dict[str, Any]:
         env=os.environ | SINGLE_THREADED | {"HOSTILE_EXAMPLES": str(what["cases"]), "PYTHONPATH": str(ROOT / "src")},
         check=False,
     )
-    counts = [(int(passing), int(failing)) for passing, failing in COUNTED.findall(told.stdout)]
-    broken = sum(failing for _, failing in counts) or int(told.returncode != 0 or not counts)
-    faults = [line for line in told.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    counts = [(int(passing), int(failing)) for passing, failing in COUNTED.findall(seen.stdout)]
+    broken = sum(failing for _, failing in counts) or int(seen.returncode != 0 or not counts)
+    faults = [line for line in seen.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return {"opened": sum(map(sum, counts)), "broken": broken, "faults": faults}

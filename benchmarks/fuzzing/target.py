@@ -28,8 +28,8 @@ def serve(memory: float, arguments: list[str]) -> None:
     with atheris.instrument_imports(include=INSTRUMENTED):
         import vcuda
         import vcuda.data.knowledge
-        import vcuda.data.large.streams
         import vcuda.data.reading
+        import vcuda.data.streaming.streams
         import vcuda.posterior.samples
         import vcuda.posterior.storage
     from benchmarks.fuzzing.opening import check_sentence, watched

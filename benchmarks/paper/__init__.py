@@ -120,12 +120,12 @@ def _counted(groups: list[list[Run]], records: Records) -> str:
     lines = [line for line in (records.find(run.what()) for run in runs) if line is not None]
     statuses = Counter("error" if "error" in line else line["status"] for line in lines)
     hours = sum(line.get("seconds", 0.0) + line.get("seconds_predicting", 0.0) for line in lines) / 3600
-    told = ", ".join(f"{code} {count}" for code, count in sorted(statuses.items()))
-    return f"{len(runs)} runs, {len(lines)} of them stored ({told or 'none'}), {hours:.2f} hours of measuring."
+    seen = ", ".join(f"{code} {count}" for code, count in sorted(statuses.items()))
+    return f"{len(runs)} runs, {len(lines)} of them stored ({seen or 'none'}), {hours:.2f} hours of measuring."
 
 
 def _report(run: Run, line: dict[str, Any]) -> None:
     numbers = {"auc": "AUC {:.3f}", "ap": "AP {:.3f}", "seconds": "{:.1f} s", "peak_mb": "{:.0f} MB"}
     shown = [form.format(line[key]) for key, form in numbers.items() if key in line]
-    told = line.get("error") or ", ".join([*shown, line["status"]])
-    print(f"{time.strftime('%H:%M:%S')} {run.words()}: {told}", file=sys.stderr, flush=True)
+    seen = line.get("error") or ", ".join([*shown, line["status"]])
+    print(f"{time.strftime('%H:%M:%S')} {run.words()}: {seen}", file=sys.stderr, flush=True)

@@ -34,7 +34,7 @@ def all_findings(results: Results) -> str:
         "Sampling": _sampling(results),
     }
     written = {title: list(sentences) for title, sentences in sections.items()}
-    return "\n\n".join(f"### {title}\n\n" + "\n".join(told) for title, told in written.items() if told)
+    return "\n\n".join(f"### {title}\n\n" + "\n".join(seen) for title, seen in written.items() if seen)
 
 
 def _what_was_run(results: Results) -> Iterator[str]:
@@ -47,8 +47,8 @@ def _what_was_run(results: Results) -> Iterator[str]:
     )
     troubled = Counter(line["status"] for line in _ended(results) if line["status"] != "ok")
     if troubled:
-        told = ", ".join(f"{code} {count}" for code, count in sorted(troubled.items()))
-        yield f"Of those that ended, so many say themselves that they should not be trusted yet: {told}."
+        seen = ", ".join(f"{code} {count}" for code, count in sorted(troubled.items()))
+        yield f"Of those that ended, so many say themselves that they should not be trusted yet: {seen}."
     if results.outside:
         yield f"{_count(results.outside, 'stored line')} of runs that the grid no longer has are left out."
     commits = sorted({line["commit"] for line in results.lines})
@@ -75,13 +75,13 @@ def _best(results: Results) -> Iterator[str]:
         if len(complete(groups, "ap")) < 2:
             continue
         counts.update(group.title for group in best)
-        told = f"- {setting.words} ({_sets(setting, len(best[0].values('ap')))}): highest mean AP {_named(best, 'ap')}"
+        seen = f"- {setting.words} ({_sets(setting, len(best[0].values('ap')))}): highest mean AP {_named(best, 'ap')}"
         others = [group for group in complete(groups, "ap") if group not in best]
         if others:
-            told += f", then {_ahead(best[0], leaders(others, 'ap')[0])}"
-        told += f"; highest mean AUC {_named(leaders(groups, 'auc'), 'auc')}."
-        told += "".join(_of_fewer_sets(best[0], group) for group in groups if group not in complete(groups, "ap"))
-        bullets.append(told)
+            seen += f", then {_ahead(best[0], leaders(others, 'ap')[0])}"
+        seen += f"; highest mean AUC {_named(leaders(groups, 'auc'), 'auc')}."
+        seen += "".join(_of_fewer_sets(best[0], group) for group in groups if group not in complete(groups, "ap"))
+        bullets.append(seen)
     if bullets:
         ranking = ", ".join(f"{title} in {count}" for title, count in counts.most_common())
         yield (
@@ -135,9 +135,9 @@ def _losses(results: Results) -> Iterator[str]:
                 bullets.append(f"- {setting.words}: {ours.title} has a lower mean AP than {words}.")
         opponents.update(other.title for other in others if other.title in against)
     if compared:
-        told = ", ".join(f"{title} in {lost[title]} of {count}" for title, count in compared.items())
+        seen = ", ".join(f"{title} in {lost[title]} of {count}" for title, count in compared.items())
         yield (
-            f"Settings in which some competitor, floor or VCUDA as published has a higher mean AP: {told}. "
+            f"Settings in which some competitor, floor or VCUDA as published has a higher mean AP: {seen}. "
             f"Compared, on the sets that both have, with {_in_settings(opponents)}.\n"
         )
         yield from bullets
@@ -147,8 +147,8 @@ def _auto(results: Results) -> Iterator[str]:
     bullets, known = [], 0
     for setting, groups in results.compared().items():
         auto = next((group for group in groups if group.method == "auto"), None)
-        told = [group for group in groups if group.family == "ours" and group.method != "auto"]
-        pairs = [(group, paired(auto, group, "ap")) for group in told] if auto else []
+        seen = [group for group in groups if group.family == "ours" and group.method != "auto"]
+        pairs = [(group, paired(auto, group, "ap")) for group in seen] if auto else []
         found = [(group, pair) for group, pair in pairs if pair is not None]
         known += bool(found)
         if not found:
@@ -188,11 +188,11 @@ def _claim(results: Results) -> Iterator[str]:
                 for rival, pair in better
             ]
         if known:
-            told = f" It is behind {'; '.join(behind)}." if behind else ""
+            seen = f" It is behind {'; '.join(behind)}." if behind else ""
             yield (
                 f"- {KEYS[key]} of the full matrix, raw columns, against those of the paper's competitors that have "
                 f"results ({_in_settings(met)}): VCUDA as published is not behind any of these in {first} of "
-                f"{_count(known, 'setting')}.{told}"
+                f"{_count(known, 'setting')}.{seen}"
             )
 
 
@@ -214,11 +214,11 @@ def _references(results: Results) -> Iterator[str]:
                         numbers = f"{ours:.3f}, published {found.numbers[key]:.3f}"
                         far.append(f"{group.title}, {setting.words}: {numbers} ({difference:+.3f})")
             if near + len(far):
-                told = f" Further away: {'; '.join(far)}." if far else ""
+                seen = f" Further away: {'; '.join(far)}." if far else ""
                 part = f" ({fewer} of them with sets missing)" if fewer else ""
                 yield (
                     f"- {where}, {KEYS[key]} of the full matrix: {near} of {_count(near + len(far), which)}{part} are "
-                    f"within {NEAR} of the published ones.{told}"
+                    f"within {NEAR} of the published ones.{seen}"
                 )
 
 
@@ -264,7 +264,7 @@ def _columns(results: Results) -> Iterator[str]:
                 changes.setdefault(group.title, []).append(f"{kind} {pair.one:.3f} → {pair.other:.3f}")
     if changes:
         yield "Mean AP on raw → on standardised columns, over the sets that were run on both:\n"
-        yield from (f"- {title}: {'; '.join(told)}." for title, told in changes.items())
+        yield from (f"- {title}: {'; '.join(seen)}." for title, seen in changes.items())
 
 
 def _calibration(results: Results) -> Iterator[str]:
@@ -358,7 +358,7 @@ def _temperature(results: Results) -> Iterator[str]:
     for setting, groups in results.ablation().items():
         if len(groups) < 2:
             continue
-        told = []
+        seen = []
         for key, name, least in (("auc_full", "AUC", False), ("ap_full", "AP", False), ("mse", "held-out MSE", True)):
             best = leaders(groups, key, least=least)
             chosen = next((group for group in groups if group.temperature == 0.3), None)
@@ -369,9 +369,9 @@ def _temperature(results: Results) -> Iterator[str]:
             pair = paired(chosen, best[0], key) if chosen and chosen not in best else None
             if chosen and pair is not None and pair.error is not None:
                 words += f", t = 0.3 has {pair.one:.3f} (difference {pair.difference:+.3f} ± {pair.error:.3f})"
-            told.append(words)
+            seen.append(words)
         values = ", ".join(f"{group.temperature:g}" for group in groups)
-        yield f"- {setting.words}, of t = {values}: {'; '.join(told)}."
+        yield f"- {setting.words}, of t = {values}: {'; '.join(seen)}."
 
 
 def _sampling(results: Results) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _sampling(results: Results) -> Iterator[str]:
         ours = times.get(("priority", nodes))
         if ours is None:
             continue
-        told = []
+        seen = []
         for name, title in (("topk", "Gumbel-Top-k"), ("sinkhorn", "Gumbel-Sinkhorn")):
             other = times.get((name, nodes))
             if other is None:
@@ -391,8 +391,8 @@ def _sampling(results: Results) -> Iterator[str]:
             published = other["published_gpu_milliseconds"], ours["published_gpu_milliseconds"]
             if None not in published:
                 text += f" (published: {published[0] / published[1]:.2f} times)"
-            told.append(text)
-        beside = f"; {' and '.join(told)}" if told else ""
+            seen.append(text)
+        beside = f"; {' and '.join(seen)}" if seen else ""
         host = [each for each in results.timings() if each["nodes"] == nodes and each["method"] == "host, dense"]
         more = f". The sampler of the host takes {host[0]['milliseconds']['clock']:.2f} ms" if host else ""
         yield (

@@ -85,15 +85,15 @@ class Watch:
         """For the line: the seconds that a run which was given up would have needed."""
         return {} if self.foreseen is None else {"foreseen_seconds": self.foreseen}
 
-    def sentence(self, told: str) -> str:
+    def sentence(self, seen: str) -> str:
         """The sentence of a status with who ended the fit: it takes every interrupt for one of the user."""
         if not self.over:
-            return told
+            return seen
         limit = f"the benchmark's limit of {self.limit:.0f} seconds"
         if self.foreseen is not None:
             limit += f", which it would have passed ({self.foreseen:.0f} seconds foreseen),"
-        named = told.replace("by the user", f"by {limit}", 1)
-        return named if named != told else f"Ended by {limit}: {told}"
+        named = seen.replace("by the user", f"by {limit}", 1)
+        return named if named != seen else f"Ended by {limit}: {seen}"
 
 
 UNLIMITED = Limits(math.inf, 1e9)
@@ -128,7 +128,7 @@ def measure_fit(case: Fit, *, limits: Limits = UNLIMITED, folder: Path | None = 
         "processor_seconds": time.process_time() - processor,
         "peak_mb": peak_memory(),
     }
-    scores = np.asarray(getattr(posterior.law, "scores", probabilities), dtype=np.float64)
+    scores = np.asarray(getattr(posterior.graph_posterior, "scores", probabilities), dtype=np.float64)
     found = ranked(scores, truth) | stated(probabilities, truth)
     found |= _curves(scores, probabilities, truth) | _predicted(posterior, fresh) | cost
     samples = posterior.sample(SAMPLES, seed=case.index)
@@ -173,13 +173,13 @@ def measure_sampling(case: Draw) -> dict[str, Any]:
 
 def _predicted(posterior: Posterior, fresh: Dataset | None) -> dict[str, float]:
     """Errors on fresh rows, in the units in which the columns were given; nothing for methods without functions."""
-    if fresh is None or getattr(posterior.law, "networks", True) is None:
+    if fresh is None or getattr(posterior.graph_posterior, "networks", True) is None:
         return {}
     started = time.perf_counter()
-    told = posterior.held_out(fresh, graphs=PREDICTING_GRAPHS)
+    seen = posterior.held_out(fresh, graphs=PREDICTING_GRAPHS)
     return {
-        "mse": told["mse"],
-        "nll": told["nll"],
+        "mse": seen["mse"],
+        "nll": seen["nll"],
         "variance": float(fresh.values.var(axis=0).mean()),
         "seconds_predicting": time.perf_counter() - started,
     }
@@ -192,11 +192,11 @@ def _curves(scores: np.ndarray, probabilities: np.ndarray, truth: np.ndarray) ->
     # The best precision at this recall or a higher one, as the steps of the average precision have it.
     best = [float(precision[:-1][recall[:-1] >= wanted - 1e-12].max(initial=0.0)) for wanted in RECALLS]
     curve = metrics.calibration(probabilities, truth, bins=BINS)
-    told, true = (np.nan_to_num(curve.pairs * each) for each in (curve.probability, curve.frequency))
+    seen, true = (np.nan_to_num(curve.pairs * each) for each in (curve.probability, curve.frequency))
     return {
         "precision_at_recall": [round(each, 4) for each in best],
         "bin_pairs": curve.pairs.tolist(),
-        "bin_stated": [round(each, 4) for each in told.tolist()],
+        "bin_stated": [round(each, 4) for each in seen.tolist()],
         "bin_true": [round(each) for each in true.tolist()],
     }
 

@@ -78,7 +78,7 @@ def load(path: Path = GRID, *, quick: bool = False) -> Plan:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is no TOML file: {error}") from None
     _known_keys(path.name, grid, ("limit_minutes", "methods", "runs", "sampling", "quick"))
-    methods = {name: _method(name, told) for name, told in grid.get("methods", {}).items()}
+    methods = {name: _method(name, seen) for name, seen in grid.get("methods", {}).items()}
     part = grid
     if quick:
         part = grid.get("quick", {})
@@ -87,8 +87,8 @@ def load(path: Path = GRID, *, quick: bool = False) -> Plan:
     for name, minutes in (("limit_minutes", limit), ("end_minutes", part.get("end_minutes", 1))):
         if not isinstance(minutes, int | float) or not minutes > 0:
             raise ConfigError(f"{name} of {path.name} must be a positive number, not {minutes!r}")
-    fits = [_fits(f"runs {number}", told, methods) for number, told in enumerate(part.get("runs", []), start=1)]
-    draws = [_draws(f"sampling {number}", told) for number, told in enumerate(part.get("sampling", []), start=1)]
+    fits = [_fits(f"runs {number}", seen, methods) for number, seen in enumerate(part.get("runs", []), start=1)]
+    draws = [_draws(f"sampling {number}", seen) for number, seen in enumerate(part.get("sampling", []), start=1)]
     groups = _groups(case for several in fits for case in several)
     groups += [[draw] for several in draws for draw in several]
     for group in groups:
@@ -97,14 +97,14 @@ def load(path: Path = GRID, *, quick: bool = False) -> Plan:
     return Plan(methods, groups, float(limit), part.get("end_minutes"))
 
 
-def _method(name: str, told: dict[str, Any]) -> Method:
+def _method(name: str, seen: dict[str, Any]) -> Method:
     place = f"method {name!r}"
-    _known_keys(place, told, METHOD_KEYS)
+    _known_keys(place, seen, METHOD_KEYS)
     for key in ("title", "engine"):
-        if not isinstance(told.get(key), str):
+        if not isinstance(seen.get(key), str):
             raise ConfigError(f"{place} needs a {key}, in quotation marks")
-    _one_of(place, "engine", told["engine"], engine_names())
-    for condition in told.get("where", []):
+    _one_of(place, "engine", seen["engine"], engine_names())
+    for condition in seen.get("where", []):
         _known_keys(f"a condition of {place}", condition, (*CONDITIONS, "options"))
         if "options" not in condition:
             raise ConfigError(f"a condition of {place} needs options")
@@ -113,42 +113,42 @@ def _method(name: str, told: dict[str, Any]) -> Method:
                 _one_of(f"a condition of {place}", key, value, CHOICES[key])
     return Method(
         name,
-        told["title"],
-        told["engine"],
-        told.get("preset", "default"),
-        told.get("options", {}),
-        tuple(told.get("where", [])),
+        seen["title"],
+        seen["engine"],
+        seen.get("preset", "default"),
+        seen.get("options", {}),
+        tuple(seen.get("where", [])),
     )
 
 
-def _fits(place: str, told: dict[str, Any], methods: dict[str, Method]) -> Iterator[Fit]:
+def _fits(place: str, seen: dict[str, Any], methods: dict[str, Method]) -> Iterator[Fit]:
     """The runs of one block, the sets of a setting one after the other."""
-    sachs = told.get("source") == "sachs"
+    sachs = seen.get("source") == "sachs"
     keys = SACHS_KEYS if sachs else SIMULATED_KEYS
-    _known_keys(place, told, keys)
+    _known_keys(place, seen, keys)
     for key in keys:
-        if key not in told:
+        if key not in seen:
             raise ConfigError(f"{place} of the grid needs {key}")
     for key in ("graph", "mechanism", "columns"):
-        for value in told.get(key, []):
+        for value in seen.get(key, []):
             _one_of(place, key, value, CHOICES[key])
     for key in ("sets", "nodes", "edges_per_node"):
-        for value in _listed(told.get(key, [])):
+        for value in _listed(seen.get(key, [])):
             if not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{key} in {place} must be whole numbers of at least 1, not {value!r}")
-    for name in told["methods"]:
+    for name in seen["methods"]:
         _one_of(place, "methods", name, tuple(methods))
     data: Iterable[Fit]
     if sachs:
-        data = [_data("sachs", None, None, SACHS_NODES, None, SACHS_ROWS, columns) for columns in told["columns"]]
+        data = [_data("sachs", None, None, SACHS_NODES, None, SACHS_ROWS, columns) for columns in seen["columns"]]
     else:
-        settings = product(told["nodes"], told["edges_per_node"], told["mechanism"], told["graph"], told["columns"])
+        settings = product(seen["nodes"], seen["edges_per_node"], seen["mechanism"], seen["graph"], seen["columns"])
         data = [
             _data("paper", graph, mechanism, nodes, nodes * density, ROWS, columns)
             for nodes, density, mechanism, graph, columns in settings
         ]
-    for case, name in product(data, told["methods"]):
-        for index in range(told["sets"]):
+    for case, name in product(data, seen["methods"]):
+        for index in range(seen["sets"]):
             yield methods[name].resolved(replace(case, index=index))
 
 
@@ -156,14 +156,14 @@ def _data(source: Any, graph: Any, mechanism: Any, nodes: int, edges: int | None
     return Fit(source, graph, mechanism, nodes, edges, rows, columns, method="", engine="", preset="")
 
 
-def _draws(place: str, told: dict[str, Any]) -> Iterator[Draw]:
-    _known_keys(place, told, DRAW_KEYS)
+def _draws(place: str, seen: dict[str, Any]) -> Iterator[Draw]:
+    _known_keys(place, seen, DRAW_KEYS)
     for key in ("nodes", "distributions"):
-        if not isinstance(told.get(key), list):
+        if not isinstance(seen.get(key), list):
             raise ConfigError(f"{place} of the grid needs a list of {key}")
-    for name in told["distributions"]:
+    for name in seen["distributions"]:
         _one_of(place, "distributions", name, DISTRIBUTIONS)
-    for nodes, name in product(told["nodes"], told["distributions"]):
+    for nodes, name in product(seen["nodes"], seen["distributions"]):
         yield Draw(nodes, name)
 
 
@@ -187,8 +187,8 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _known_keys(place: str, told: dict[str, Any], known: tuple[str, ...]) -> None:
-    for key in told:
+def _known_keys(place: str, seen: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in seen:
         if key not in known:
             raise ConfigError(f"{place} has a key {key!r}{_meant(key, known)}")
 

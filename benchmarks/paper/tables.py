@@ -256,8 +256,8 @@ def _over(lines: Sequence[Line]) -> str:
     """How many, and the hours that those which were given up early would have needed."""
     foreseen = sorted(line["foreseen_seconds"] / 3600 for line in lines if "foreseen_seconds" in line)
     ends = dict.fromkeys(f"{hours:.1f}" for hours in foreseen[:1] + foreseen[-1:])
-    told = f"; foreseen {' to '.join(ends)} hours" if ends else ""
-    return f"{len(lines)}{told}" if lines else ""
+    seen = f"; foreseen {' to '.join(ends)} hours" if ends else ""
+    return f"{len(lines)}{seen}" if lines else ""
 
 
 def sampling(results: Results) -> str:
@@ -276,25 +276,25 @@ def sampling(results: Results) -> str:
 
 def missing(results: Results) -> str:
     """Runs that failed or were ended, with their words, and planned ones that have no line."""
-    told, not_run = [], dict[str, list[Group]]()
+    seen, not_run = [], dict[str, list[Group]]()
     for group in results.groups:
         where = f"{group.title}; {group.setting.words}"
         for (error,), lines in grouped(group.failed, ("error",)).items():
-            told.append(f"- failed: {where}, {_numbers(lines)}: {error}")
+            seen.append(f"- failed: {where}, {_numbers(lines)}: {error}")
         for (sentence,), lines in grouped(group.over, ("status_sentence",)).items():
-            told.append(f"- over the limit: {where}, {_numbers(lines)}: {sentence}")
+            seen.append(f"- over the limit: {where}, {_numbers(lines)}: {sentence}")
         not_run.setdefault(group.setting.words, []).append(group)
     for words, groups in not_run.items():
         lacking = [group for group in groups if len(group.lines) < group.planned]
         if not any(group.lines for group in groups):
-            told.append(f"- not run: {words}: nothing of {sum(group.planned for group in groups)} planned runs")
+            seen.append(f"- not run: {words}: nothing of {sum(group.planned for group in groups)} planned runs")
         elif lacking:
             counts = (f"{group.title} ({group.planned - len(group.lines)} of {group.planned})" for group in lacking)
-            told.append(f"- not run: {words}: {', '.join(counts)}")
+            seen.append(f"- not run: {words}: {', '.join(counts)}")
     without = results.planned_draws - len(results.sampling)
     if without:
-        told.append(f"- not run, or failed: {without} of {results.planned_draws} measurements of samplers")
-    return "\n".join(told)
+        seen.append(f"- not run, or failed: {without} of {results.planned_draws} measurements of samplers")
+    return "\n".join(seen)
 
 
 def _numbers(lines: Sequence[Line]) -> str:

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     scores: np.ndarray
     took: Clock
     compiling: Clock
-    told: dict[str, Any]
+    extra: dict[str, Any]
 
 
 def gcastle_grandag(values: np.ndarray, *, seed: int, hidden: list[int], iterations: int) -> Answer:
@@ -110,12 +110,12 @@ def dibs_lib(values: np.ndarray, *, seed: int, graph_prior: str, particles: int,
     )
     times = [Clock.now()]
 
-    def told(*, zs: Any, **_: Any) -> None:
+    def report(*, zs: Any, **_: Any) -> None:
         jax.block_until_ready(zs)
         times.append(Clock.now())
 
     graphs = sampler.sample(
-        key=jax.random.PRNGKey(seed), n_particles=particles, steps=steps, callback=told, callback_every=chunk
+        key=jax.random.PRNGKey(seed), n_particles=particles, steps=steps, callback=report, callback_every=chunk
     )
     chunks = [later.since(earlier) for earlier, later in pairwise(times)]
     usual = Clock(*(float(np.median([getattr(each, name) for each in chunks[1:]])) for name in Clock._fields))
@@ -212,9 +212,9 @@ def dibs_lib_step(
     particles, towards = (jax.numpy.moveaxis(jax.numpy.asarray(each), 1, -1) for each in (latent, slopes))
     kernel = sampler._f_kernel_mat(particles, particles)
     moved = -sampler._parallel_update_z(particles, kernel, particles, towards)
-    each, nobody = [jax.numpy.asarray(graph, dtype=float) for graph in graphs], jax.numpy.zeros_like(rows)
+    each, no_progress = [jax.numpy.asarray(graph, dtype=float) for graph in graphs], jax.numpy.zeros_like(rows)
     found = {
-        "scores": [float(score.log_marginal_likelihood(g=graph, x=rows, interv_targets=nobody)) for graph in each],
+        "scores": [float(score.log_marginal_likelihood(g=graph, x=rows, interv_targets=no_progress)) for graph in each],
         "cycles": [float(cycles(graph, nodes)) for graph in each],
         "direction": np.moveaxis(np.asarray(moved), -1, 1).tolist(),
     }
@@ -232,7 +232,7 @@ def timed(found: Answer) -> dict[str, Any]:
         "seconds": found.took.wall,
         "seconds_cpu": found.took.cpu,
         "seconds_compilation": found.compiling.wall,
-        **found.told,
+        **found.extra,
     }
 
 
@@ -254,9 +254,9 @@ def main() -> None:
         with np.load(job["table"]) as stored:
             values = stored["values"]
         found = program(values, seed=job["seed"], **job["options"])
-        told = timed(found) if isinstance(found, Answer) else found
-        told["versions"] = {package: version(package) for package in packages}
-        print(json.dumps(told), file=answers, flush=True)
+        seen = timed(found) if isinstance(found, Answer) else found
+        seen["versions"] = {package: version(package) for package in packages}
+        print(json.dumps(seen), file=answers, flush=True)
 
 
 if __name__ == "__main__":

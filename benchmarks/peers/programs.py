@@ -92,8 +92,8 @@ class Peers(AbstractContextManager["Peers"]):
 
     def run(self, program: str, options: dict[str, Any], table: Table, *, seed: int) -> dict[str, Any]:
         """Scores against the truth, and the seconds without what the peer compiles."""
-        told = self.ask(program, options, table, seed=seed)
-        return {**quality(np.array(told.pop("scores")), table.graph), **told}
+        seen = self.ask(program, options, table, seed=seed)
+        return {**quality(np.array(seen.pop("scores")), table.graph), **seen}
 
     def ask(self, program: str, options: dict[str, Any], table: Table, *, seed: int) -> dict[str, Any]:
         """The answer as the peer gave it."""

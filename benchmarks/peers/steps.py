@@ -38,15 +38,15 @@ def _difference(one: Any, other: Any) -> float:
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-300))
 
 
-def _layers(told: dict[str, Any], key: str) -> tuple[np.ndarray, ...]:
+def _layers(seen: dict[str, Any], key: str) -> tuple[np.ndarray, ...]:
     """Weights ``(node, input, unit)`` as ours are, with the inputs first in the first layer."""
-    first, *others = (np.asarray(each) for each in told[key])
+    first, *others = (np.asarray(each) for each in seen[key])
     return np.swapaxes(first, 0, 1), *others
 
 
 def _grandag(peers: Peers, table: Table, hidden: tuple[int, ...]) -> dict[str, float]:
-    told = peers.ask("gcastle GraNDAG, one step", {"hidden": hidden}, table, seed=0)
-    program, mask, rows = grandag.Program(hidden, 1e-3), np.asarray(told["mask"]), table.data.values
+    seen = peers.ask("gcastle GraNDAG, one step", {"hidden": hidden}, table, seed=0)
+    program, mask, rows = grandag.Program(hidden, 1e-3), np.asarray(seen["mask"]), table.data.values
 
     def lagrangian(trained: grandag.Trained) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         strengths = path_strengths(trained.layers, mask)
@@ -54,19 +54,19 @@ def _grandag(peers: Peers, table: Table, hidden: tuple[int, ...]) -> dict[str, f
         loss = program.loss(trained, mask, rows)
         return loss + penalty(constraint, MULTIPLIER, WEIGHT), (loss, strengths)
 
-    biases = tuple(np.asarray(each) for each in told["biases"])
-    layers = jax.tree.map(jnp.asarray, Layers(_layers(told, "weights"), biases))  # type: ignore[arg-type]
-    trained = grandag.Trained(layers, jnp.asarray(told["log_scale"]))
+    biases = tuple(np.asarray(each) for each in seen["biases"])
+    layers = jax.tree.map(jnp.asarray, Layers(_layers(seen, "weights"), biases))  # type: ignore[arg-type]
+    trained = grandag.Trained(layers, jnp.asarray(seen["log_scale"]))
     slope, (loss, strengths) = jax.grad(lagrangian, has_aux=True)(trained)
     jacobian = np.asarray(program.jacobian(trained, mask, rows)) / len(rows)
     edges = ~np.eye(len(mask), dtype=bool)
     return {
-        "loss": _difference(loss, told["loss"]),
-        "constraint": _difference(acyclicity(strengths), told["constraint"]),
-        "strengths": _difference(strengths, told["strengths"]),
-        "jacobian": _difference(jacobian[edges], np.asarray(told["jacobian"])[edges]),
-        "by weights": max(map(_difference, slope.layers.weights, _layers(told, "by_weights"))),
-        "by noise": _difference(slope.log_scale, told["by_log_scale"]),
+        "loss": _difference(loss, seen["loss"]),
+        "constraint": _difference(acyclicity(strengths), seen["constraint"]),
+        "strengths": _difference(strengths, seen["strengths"]),
+        "jacobian": _difference(jacobian[edges], np.asarray(seen["jacobian"])[edges]),
+        "by weights": max(map(_difference, slope.layers.weights, _layers(seen, "by_weights"))),
+        "by noise": _difference(slope.log_scale, seen["by_log_scale"]),
     }
 
 
@@ -80,22 +80,22 @@ class _GivenNoise(mcsl.Program):
 
 
 def _mcsl(peers: Peers, table: Table, hidden: tuple[int, ...]) -> dict[str, float]:
-    told = peers.ask("gcastle MCSL, one step", {"hidden": hidden}, table, seed=0)
+    seen = peers.ask("gcastle MCSL, one step", {"hidden": hidden}, table, seed=0)
     program = _GivenNoise(mcsl.Mcsl.reference(hidden=hidden))
-    program.noise = np.asarray(told["noise"])
-    biases = tuple(np.asarray(each) for each in told["biases"])
-    layers = jax.tree.map(jnp.asarray, Layers(_layers(told, "weights"), biases))  # type: ignore[arg-type]
-    trained = mcsl.Trained(layers, jnp.asarray(told["logits"]))
+    program.noise = np.asarray(seen["noise"])
+    biases = tuple(np.asarray(each) for each in seen["biases"])
+    layers = jax.tree.map(jnp.asarray, Layers(_layers(seen, "weights"), biases))  # type: ignore[arg-type]
+    trained = mcsl.Trained(layers, jnp.asarray(seen["logits"]))
     allowed = 1.0 - np.eye(table.data.d)
     both = jax.value_and_grad(program.lagrangian, has_aux=True)
     (loss, constraint), slope = both(
         trained, jax.random.key(0), jnp.asarray(table.data.values), allowed, MULTIPLIER, WEIGHT
     )
     return {
-        "loss": _difference(loss, told["loss"]),
-        "constraint": _difference(constraint, told["constraint"]),
-        "by logits": _difference(slope.logits, told["by_logits"]),
-        "by weights": max(map(_difference, slope.layers.weights, _layers(told, "by_weights"))),
+        "loss": _difference(loss, seen["loss"]),
+        "constraint": _difference(constraint, seen["constraint"]),
+        "by logits": _difference(slope.logits, seen["by_logits"]),
+        "by weights": max(map(_difference, slope.layers.weights, _layers(seen, "by_weights"))),
     }
 
 
@@ -104,13 +104,13 @@ def _dibs(peers: Peers, table: Table) -> dict[str, float]:
     graphs = (rng.random((8, nodes, nodes)) < 0.3) & ~np.eye(nodes, dtype=bool)
     latent, slopes = rng.normal(scale=nodes**-0.5, size=(2, 5, 2, nodes, nodes))
     options = {"graphs": graphs.tolist(), "latent": latent.tolist(), "slopes": slopes.tolist()}
-    told = peers.ask("dibs-lib, one step", options, table, seed=0)
+    seen = peers.ask("dibs-lib, one step", options, table, seed=0)
     likelihood = dibs_likelihoods.BGeLikelihood()
     prepared = likelihood.prepare(table.data.values)
     kernel = dibs_program.kernel(jnp.asarray(latent), 5.0)
     moved = dibs_program.stein_direction(kernel, kernel, 5.0, jnp.asarray(latent), jnp.asarray(slopes))
     return {
-        "score": _difference(likelihood.local_many(prepared, (), jnp.asarray(graphs)[None]).sum(-1)[0], told["scores"]),
-        "cycles": _difference(dibs_program.cycles(jnp.asarray(graphs, dtype=float))[0], told["cycles"]),
-        "direction": _difference(moved, told["direction"]),
+        "score": _difference(likelihood.local_many(prepared, (), jnp.asarray(graphs)[None]).sum(-1)[0], seen["scores"]),
+        "cycles": _difference(dibs_program.cycles(jnp.asarray(graphs, dtype=float))[0], seen["cycles"]),
+        "direction": _difference(moved, seen["direction"]),
     }

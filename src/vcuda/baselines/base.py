@@ -16,14 +16,14 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.progress import Pace, Progress, ProgressCallback
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 
 class BaselineSpec(Protocol):
-    """The options of a method. Presets take changes by name, as in ``GranDag.fixed(hidden=())``."""
+    """The options of a method. Presets take changes by name, as in ``GranDag.corrected(hidden=())``."""
 
     name: ClassVar[str]
     # The models that it knows by the names that `vcuda.fit` uses, with what they change; empty if it has no choice.
@@ -35,7 +35,7 @@ class BaselineSpec(Protocol):
         ...
 
     @classmethod
-    def fixed(cls, **changes: Any) -> Self:
+    def corrected(cls, **changes: Any) -> Self:
         """The method as the paper that proposed it means it."""
         ...
 
@@ -75,8 +75,8 @@ def as_outcome(result: BaselineResult, units: Scaling | None = None) -> Outcome:
     The law's edge probabilities are the shares of the sampled graphs, so 0 or 1 for a point estimate; the score matrix
     stays beside them as ``law.scores``.
     """
-    law = ScoredGraphs(result.samples, result.scores, result.functions, units)
-    return Outcome(law, result.status, result.diagnostics, result.trace)
+    graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions, units)
+    return Outcome(graph_posterior, result.status, result.diagnostics, result.trace)
 
 
 def ranking(scores: np.ndarray) -> np.ndarray:

@@ -127,7 +127,7 @@ class BayesDag:
         return cls._preset(changes, both | {"sparsity": (100.0,)}, curves)
 
     @classmethod
-    def fixed(cls, **changes: Any) -> BayesDag:
+    def corrected(cls, **changes: Any) -> BayesDag:
         """As its paper has it: every chain at its own temperature, thinned draws, and a tuned cost of edges."""
         ranked = {"normalise_layers": True, "normalise_helper": True, "helper_sees_ranks": True}
         return cls._preset(changes, {}, ranked | {"epochs": 800})
@@ -173,9 +173,9 @@ class _Run:
             epochs = min(WINDOW, spec.epochs - begun)
             batches = shuffled_batches(batch_rng, len(rows), self.size, epochs)
             whole = (share[1] - share[0]) / spec.epochs
-            told = (share[0] + whole * begun, share[0] + whole * (begun + epochs))
+            span = (share[0] + whole * begun, share[0] + whole * (begun + epochs))
             chosen = Batches(rows[batches.rows].astype(np.int32), batches.weight)
-            self._go(chosen, True, f"{detail}, epoch {begun + epochs}", told)
+            self._go(chosen, True, f"{detail}, epoch {begun + epochs}", span)
             if self.broken:
                 break
             scales.append(float(np.mean(self.state.helped.log_scale)))
@@ -190,8 +190,8 @@ class _Run:
             while self.course.stopped_by is None and not self.broken and len(drawn) < wanted:
                 picked = [rng.choice(rows, size, replace=False, shuffle=False) for _ in range(spec.thin)]
                 batches = Batches(np.array(picked, dtype=np.int32), np.ones((spec.thin, size), dtype=np.float32))
-                told = (0.95 + 0.05 * len(drawn) / wanted, 0.95 + 0.05 * (len(drawn) + 1) / wanted)
-                self._go(batches, False, "drawing graphs", told)
+                span = (0.95 + 0.05 * len(drawn) / wanted, 0.95 + 0.05 * (len(drawn) + 1) / wanted)
+                self._go(batches, False, "drawing graphs", span)
                 if not self.broken:
                     drawn.append(jax.device_get(self.state))
         last = drawn[-1] if drawn else jax.device_get(self.state)
@@ -302,17 +302,17 @@ def _networks(states: list[State], weights: np.ndarray, centre: np.ndarray, scal
     return Networks((in_units[..., None],), (bias[..., None],), 2 * (log_scale + np.log(scale)))
 
 
-def _status(course: Course, spec: BayesDag, told: dict[str, Any], broken: bool) -> Status:
+def _status(course: Course, spec: BayesDag, info: dict[str, Any], broken: bool) -> Status:
     if broken:
         return Status(
             "failed",
             "The chains broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
             "Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{told['steps']:,} steps")
+    stopped = course.interrupted(f"{info['steps']:,} steps")
     if stopped is not None:
         return stopped
-    if told["mean_edges"] < 0.5:
+    if info["mean_edges"] < 0.5:
         return Status(
             "warning", "The graphs are all but empty: an edge costs too much against this many rows. Lower sparsity."
         )

@@ -116,7 +116,7 @@ class Dds:
         return replace(cls(bias=False, prior="original", scores="settled order"), **changes)
 
     @classmethod
-    def fixed(cls, **changes: Any) -> Dds:
+    def corrected(cls, **changes: Any) -> Dds:
         """As its paper has it: networks with biases, a divergence that keeps graphs sparse, and marginals."""
         return replace(cls(), **changes)
 

@@ -139,7 +139,7 @@ class Dibs:
         return replace(cls(noise_variance=0.1, min_edge=0.5, centre=False, cyclic_in_scores=True), **changes)
 
     @classmethod
-    def fixed(cls, **changes: Any) -> Dibs:
+    def corrected(cls, **changes: Any) -> Dibs:
         """As its paper has it: only DAGs count, parameters start from their prior, no mean is taken to be zero."""
         return replace(cls(), **changes)
 
@@ -295,17 +295,17 @@ def _shifted(networks: Networks, graphs: np.ndarray, means: np.ndarray) -> Netwo
     return replace(networks, biases=tuple(biases))
 
 
-def _status(course: Course, told: dict[str, Any], broken: bool) -> Status:
+def _status(course: Course, info: dict[str, Any], broken: bool) -> Status:
     if broken:
         return Status(
             "failed",
             "The particles broke down (numbers that are not finite); what is left is the last sound state: do not use "
             "it. Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{told['steps']:,} steps")
+    stopped = course.interrupted(f"{info['steps']:,} steps")
     if stopped is not None:
         return stopped
-    acyclic, count = told["acyclic_particles"], told["particles"]
+    acyclic, count = info["acyclic_particles"], info["particles"]
     if acyclic == 0:
         return Status("warning", "No particle is a DAG: the likeliest one was cut to be one. Give it more steps.")
     if acyclic < 0.9 * count:

@@ -28,7 +28,7 @@ class _OnePreset:
         return replace(cls(), **changes)  # type: ignore[type-var]
 
     @classmethod
-    def fixed(cls, **changes: Any) -> Self:
+    def corrected(cls, **changes: Any) -> Self:
         return cls.reference(**changes)
 
 

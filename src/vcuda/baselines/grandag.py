@@ -114,7 +114,7 @@ class GranDag:
         return replace(authors, **changes)
 
     @classmethod
-    def fixed(cls, **changes: Any) -> GranDag:
+    def corrected(cls, **changes: Any) -> GranDag:
         """As its paper has it: time to meet the constraint, selection before (from 50 nodes on), pruning after."""
         spec = replace(cls(), **changes)
         return spec if spec.hidden or "warm_up" in changes else replace(spec, warm_up=2_000)

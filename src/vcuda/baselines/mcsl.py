@@ -101,7 +101,7 @@ class Mcsl:
         return replace(authors, **changes)
 
     @classmethod
-    def fixed(cls, **changes: Any) -> Mcsl:
+    def corrected(cls, **changes: Any) -> Mcsl:
         """As its paper has it, from a start that the constraint does not overwhelm."""
         return replace(cls(), **changes)
 
@@ -268,24 +268,24 @@ def _saturated(scaled: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(scaled, -700, 700)))
 
 
-def _status(course: Course, schedule: SubproblemSchedule, told: dict[str, Any], broken: bool) -> Status:
+def _status(course: Course, schedule: SubproblemSchedule, info: dict[str, Any], broken: bool) -> Status:
     if broken:
         return Status(
             "failed",
             "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
             "Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{told['steps']:,} steps")
+    stopped = course.interrupted(f"{info['steps']:,} steps")
     if stopped is not None:
         return stopped
-    if not told["acyclic_by_itself"]:
+    if not info["acyclic_by_itself"]:
         return Status(
             "warning",
-            f"The {told['edges_before_dag']} edges that were found have cycles; those above the lowest threshold "
+            f"The {info['edges_before_dag']} edges that were found have cycles; those above the lowest threshold "
             "without one were kept.",
         )
     if not schedule.met:
         return Status(
-            "warning", f"The constraint was not met after {told['steps']:,} steps, though the graph is a DAG."
+            "warning", f"The constraint was not met after {info['steps']:,} steps, though the graph is a DAG."
         )
     return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")

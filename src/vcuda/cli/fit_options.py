@@ -169,7 +169,7 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.htm
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")]
 
 
-def told_knowledge(
+def knowledge_from_options(
     file: Path | None,
     require: list[str] | None,
     forbid: list[str] | None,
@@ -182,7 +182,7 @@ def told_knowledge(
     from vcuda.data.columns import names_in
     from vcuda.data.knowledge import Knowledge, as_knowledge
 
-    told = Knowledge.from_dict(
+    stated = Knowledge.from_dict(
         {
             "required": require or (),
             "forbidden": forbid or (),
@@ -192,4 +192,4 @@ def told_knowledge(
             "sinks": sink or (),
         }
     )
-    return as_knowledge(file).joined(told)
+    return as_knowledge(file).joined(stated)

@@ -36,7 +36,7 @@ from vcuda.cli.fit_options import (
     Tiers,
     TimeLimit,
     WithinTiers,
-    told_knowledge,
+    knowledge_from_options,
 )
 from vcuda.cli.options import INTERRUPTED, Columns, Interventions, Json, OptionalTable, Seed, Without, names_of
 from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
@@ -145,7 +145,7 @@ def fit(
             "no_report": no_report,
         }
     from vcuda.data.columns import ColumnChoice
-    from vcuda.data.large import open_table
+    from vcuda.data.streaming import open_table
     from vcuda.infer.progress import Progress
 
     workers = mapped = None
@@ -156,30 +156,34 @@ def fit(
         # It is closed when the command ends.
         workers = as_workers(context.with_resource(connected(dask)))
         mapped = mapped_by(workers)
-    told = remarks()
+    console = remarks()
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
-    with shown_progress(told, quiet=quiet, doing="Reading") as report:
+    with shown_progress(console, quiet=quiet, doing="Reading") as report:
         data = open_table(
             table or options["table"],
             interventions=options["interventions"],
             streamed=options["streamed"],
             choice=ColumnChoice.of(options["columns"], options["without"]),
-            told=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
+            on_progress=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )
     if options["knowledge"] is None:
-        known = told_knowledge(knowledge, require, forbid, tier, within_tiers, root, sink)
+        known = knowledge_from_options(knowledge, require, forbid, tier, within_tiers, root, sink)
         options["knowledge"] = known.to_dict()
 
     from vcuda.data.knowledge import Knowledge
     from vcuda.fitting.fit import fit as fit_posterior
-    from vcuda.infer.journal_files import Checkpoint
+    from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.locks import FolderLock
     from vcuda.posterior.storage import CHECKPOINT, check_folder
 
     run = check_folder(output)
     checkpoint = Checkpoint(
-        run / CHECKPOINT, resume=resume is not None, notes=options, keep=True, told=lambda sentence: say(told, sentence)
+        run / CHECKPOINT,
+        resume=resume is not None,
+        notes=options,
+        keep=True,
+        on_warning=lambda sentence: say(console, sentence),
     )
     with StopOnRequest() as stop, FolderLock(run), warnings.catch_warnings():
         clear_drafts(run)
@@ -187,11 +191,11 @@ def fit(
         warnings.simplefilter("ignore", ConvergenceWarning)
         if not quiet:
             if resume is None and checkpoint.has_request:
-                say(told, f"A fit in {run} has not ended; this one takes its place.")
-                suggest(told, go_on_with(run), label="To go on with the other, stop now and use")
-            say(told, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
+                say(console, f"A fit in {run} has not ended; this one takes its place.")
+                suggest(console, go_on_with(run), label="To go on with the other, stop now and use")
+            say(console, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
         try:
-            with shown_progress(told, quiet=quiet) as report:
+            with shown_progress(console, quiet=quiet) as report:
                 posterior = fit_posterior(
                     data,
                     knowledge=Knowledge.from_dict(options["knowledge"]),
@@ -202,7 +206,7 @@ def fit(
                 )
         except KeyboardInterrupt:
             if checkpoint.has_request:
-                suggest(told, go_on_with(run))
+                suggest(console, go_on_with(run))
             raise
         try:
             posterior.save(run)
@@ -225,7 +229,7 @@ def fit(
     elif not quiet:
         _report(posterior, run)
     if posterior.status.code != "ok" and (quiet or as_json):
-        say(told, f"vcuda: {posterior.status.sentence}")
+        say(console, f"vcuda: {posterior.status.sentence}")
     # A fit that ends at its own time limit did what was asked.
     if stop.asked or (posterior.status.code == "interrupted" and options["time_limit"] is None):
         raise typer.Exit(INTERRUPTED)

@@ -14,7 +14,7 @@ from vcuda.cli.terminal import results, say, shortened, show_json, show_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vcuda.summaries.discrete_effects import CategoryEffect
+    from vcuda.summaries.categorical_effects import CategoryEffect
 
 Draws = Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior.")]
 Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to print.")]
@@ -82,7 +82,7 @@ def effect(
 ) -> None:
     """What happens to one variable when another is set? In the units of the table."""
     from vcuda.posterior import Posterior
-    from vcuda.summaries.discrete_effects import CategoryEffect
+    from vcuda.summaries.categorical_effects import CategoryEffect
 
     found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
     if isinstance(found, CategoryEffect):
@@ -141,7 +141,7 @@ def next_experiment(
     """Which experiment next? The variables, by what setting one of them is expected to teach about the graph."""
     from vcuda.posterior import Posterior
 
-    found = Posterior.load(run).what_next(already=already, draws=draws, seed=seed)
+    found = Posterior.load(run).next_experiment(already=already, draws=draws, seed=seed)
     if as_json:
         show_json({"experiments": found.to_dict("records")})
         return

@@ -13,7 +13,7 @@ import typer
 from vcuda.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from vcuda.infer.journal_files import Checkpoint
+    from vcuda.infer.checkpoint_files import Checkpoint
 
 # What decides the result cannot be changed on the way; how long it takes, and what is written, can.
 SETTLED = (
@@ -84,7 +84,7 @@ def place_of(table: str) -> dict[str, Any]:
 
 def stored_options(context: typer.Context, run: Path, table: str | None) -> dict[str, Any]:
     """The options of the fit that was begun in a folder, with those that are given now and may differ."""
-    from vcuda.infer.journal_files import Checkpoint
+    from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.storage import checkpoint_in
 
     for name in SETTLED:

@@ -14,7 +14,7 @@ from vcuda.errors import RunError
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
-    from vcuda.data.large import LargeTable
+    from vcuda.data.streaming import StreamedTable
 
 LISTED_COLUMNS = 30
 
@@ -28,12 +28,12 @@ def check(table: Table, interventions: Interventions = None, columns: Columns = 
     """Say what is in a table and whether it can be used, without fitting anything."""
     from vcuda.data.columns import ColumnChoice, line_of
     from vcuda.data.interventions import in_words
-    from vcuda.data.large import LargeTable, open_table
+    from vcuda.data.streaming import StreamedTable, open_table
 
     chosen = {"columns": names_of(columns), "without": names_of(without)}
     data = open_table(table, interventions=interventions, choice=ColumnChoice.of(**chosen))
     console = results()
-    if isinstance(data, LargeTable):
+    if isinstance(data, StreamedTable):
         say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns, read block by block.")
         _show_numbers(data)
     elif data.categories is not None:
@@ -75,7 +75,7 @@ def _show_categories(data: Dataset) -> None:
     )
 
 
-def _show_numbers(data: Dataset | LargeTable) -> None:
+def _show_numbers(data: Dataset | StreamedTable) -> None:
     heads = ["mean", "sd", "min", "max"]
     columns = [data.mean, data.scale, *data.extremes]
     if data.missing is not None:

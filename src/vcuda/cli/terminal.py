@@ -174,10 +174,10 @@ def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> 
 
 
 def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -> ProgressCallback:
-    told, before = -1, ""
+    shown, before = -1, ""
 
     def show(progress: Progress) -> None:
-        nonlocal told, before
+        nonlocal shown, before
         note = remaining(progress)
         tenth = int(10 * progress.done / progress.total)
         if progress.done == 0:
@@ -186,8 +186,8 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
                 say(console, f"{before[:1].upper()}{before[1:]} ...")
             return
         # The first line comes as soon as there is a pace: after compilation people want to know how long.
-        if tenth > told and note:
-            told = tenth
+        if tenth > shown and note:
+            shown = tenth
             share = f"{progress.done / progress.total:.0%}"
             say(console, "; ".join(filter(None, (f"{doing}: {share} done", note, progress.detail))))
 

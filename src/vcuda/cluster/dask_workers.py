@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from vcuda.cluster.on_workers import Answer, disagreement, run_item, unpacked, versions
 from vcuda.errors import ClusterError, ConfigError, VcudaError
-from vcuda.infer.workers import Told, nobody
+from vcuda.infer.workers import OnProgress, no_progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ class DaskWorkers:
         items: Sequence[Item],
         *,
         shared: Any = None,
-        told: Told = nobody,
+        on_progress: OnProgress = no_progress,
         kept: dict[int, Result] | None = None,
     ) -> list[Result]:
         """See :class:`vcuda.infer.workers.Workers`. Items may hold Dask collections, which become what they compute."""
@@ -89,7 +89,7 @@ class DaskWorkers:
             for place, item in enumerate(items):
                 arguments = (self._versions, function, held, self._computed(item))
                 futures[self.client.submit(run_item, *arguments, pure=False, retries=RETRIES)] = place
-            waiting = _Waiting(self.client, told, len(futures))
+            waiting = _Waiting(self.client, on_progress, len(futures))
             for future, answer in waiting.answers(list(futures)):
                 if answer.refusal is None:
                     results[futures[future]] = answer.result
@@ -141,8 +141,8 @@ class DaskWorkers:
 class _Waiting:
     """Waits for answers in a way that tells where it is, can be interrupted, and does not wait for the dead."""
 
-    def __init__(self, client: Any, told: Told, total: int) -> None:
-        self.client, self.told, self.total = client, told, total
+    def __init__(self, client: Any, on_progress: OnProgress, total: int) -> None:
+        self.client, self.on_progress, self.total = client, on_progress, total
         self._last_sign = self._last_told = time.monotonic()
 
     def answers(self, pending: list[Any]) -> Iterator[tuple[Any, Answer]]:
@@ -160,7 +160,7 @@ class _Waiting:
             now = time.monotonic()
             if done or now - self._last_told > SECONDS_BETWEEN_TELLING:
                 self._last_told = now
-                self.told(1 - len(pending) / self.total)
+                self.on_progress(1 - len(pending) / self.total)
             if pending and not done:
                 self._check_alive(now)
                 time.sleep(pause)
@@ -235,7 +235,7 @@ def _check_versions(client: Any, expected: dict[str, str]) -> None:
             f"the worker {worker} cannot use vcuda ({type(error).__name__}: {error}): install version "
             f"{expected['vcuda']} of it there"
         )
-    differing = {worker: told for worker, told in found.items() if told != expected}
+    differing = {worker: info for worker, info in found.items() if info != expected}
     if differing:
         raise disagreement(differing, expected)
 

@@ -72,8 +72,10 @@ def unpacked(payload: bytes) -> Any:
 
 
 def disagreement(differing: dict[str, dict[str, str]], expected: dict[str, str]) -> ClusterError:
-    worker, told = next(iter(differing.items()))
-    apart = [f"{name} {told.get(name)} and not {here}" for name, here in expected.items() if told.get(name) != here]
+    worker, versions = next(iter(differing.items()))
+    apart = [
+        f"{name} {versions.get(name)} and not {here}" for name, here in expected.items() if versions.get(name) != here
+    ]
     return ClusterError(
         f"the worker {worker} has {', '.join(apart)}: the same seed might give other numbers there. Install the same "
         "versions everywhere"

@@ -9,7 +9,7 @@ from typing import Any
 
 from vcuda.cluster.dask_workers import DaskWorkers
 from vcuda.errors import ClusterError, ConfigError, MissingExtraError
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 
 # Ctrl-C in a terminal reaches all processes started there; the fit's own process decides what it means.
 IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -18,7 +18,7 @@ IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)
 def as_workers(client: Any) -> Workers:
     """What engines hand work to: the workers of a Dask client, or this process where there is none."""
     if client is None:
-        return HERE
+        return SERIAL
     return client if isinstance(client, DaskWorkers) else DaskWorkers(client)
 
 

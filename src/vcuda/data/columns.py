@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vcuda.data.cells import RawTable
-from vcuda.data.wording import listed, nearest, shortened
+from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.raw_table import RawTable
 from vcuda.errors import ConfigError, DataError
 
 FEWEST_COLUMNS = 2
@@ -36,7 +36,7 @@ class ColumnChoice:
         """Whether anything was asked for."""
         return self.columns is not None or self.without is not None
 
-    def told(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict[str, list[str]]:
         """What is kept of the choice beside a fit; nothing where all columns are taken."""
         asked = {"chosen": self.columns, "without": self.without}
         return {key: list(names) for key, names in asked.items() if names is not None}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.categories import Categories, labelled_frame
-from vcuda.data.cells import FloatArray
+from vcuda.data.categorical import Categories, labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.interventions import BoolArray, Design
+from vcuda.data.moments import varies
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Dataset:
         if values.ndim != 2 or values.shape[1] != len(self.names):
             raise DataError(f"{self.source}: values of shape {values.shape} do not fit {len(self.names)} names.")
         if self.categories is not None and len(self.categories) != len(self.names):
-            told = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
-            raise DataError(f"{self.source}: {told}.")
+            fault = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
+            raise DataError(f"{self.source}: {fault}.")
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -166,6 +167,12 @@ class Dataset:
             )
         values = self.values.copy()
         values[:, marked] = np.log(values[:, marked])
+        still = marked & ~varies(np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0))
+        if still.any():
+            raise DataError(
+                f"the logarithm of column {self.names[int(np.argmax(still))]!r} does not vary by more than rounding; "
+                "leave the column as it is"
+            )
         return replace(self, values=values)
 
     def select(self, rows: npt.ArrayLike | slice) -> Dataset:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vcuda.data.cells import Cells, RawTable, as_labels
 from vcuda.data.formats import (
     FILE_KINDS,
     READABLE,
@@ -20,7 +19,8 @@ from vcuda.data.formats import (
     unreadable_refused,
 )
 from vcuda.data.in_memory import cells_from_arrow, columns_without_index
-from vcuda.data.wording import data_row, nearest, shortened
+from vcuda.data.messages import data_row, nearest, shortened
+from vcuda.data.raw_table import Cells, RawTable, as_labels
 from vcuda.errors import DataError
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.wording import HOW_TO_LEAVE_OUT, listed, shortened
+from vcuda.data.messages import HOW_TO_LEAVE_OUT, listed, shortened
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vcuda.data.checks import CELL_COPIES, memory_available
-from vcuda.data.wording import HOW_TO_CHOOSE
+from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import DataError
 
 FILE_KINDS = {

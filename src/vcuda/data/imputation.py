@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.cells import FloatArray
 from vcuda.data.checks import check_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import BoolArray
+from vcuda.data.moments import varies
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 
 # Rounds over all columns before a filling is taken. Each leaves of the first guess about the share that is missing;
@@ -85,7 +86,7 @@ def strongest(predictors: FloatArray, response: FloatArray, most: int) -> npt.ND
     return np.sort(np.argpartition(-products, most)[:most])
 
 
-def _nobody() -> None:
+def _no_progress() -> None:
     """Tell nobody."""
 
 
@@ -96,7 +97,7 @@ def imputations(
     seed: int = 0,
     logarithm: npt.ArrayLike | None = None,
     first: int = 0,
-    tell: Callable[[], None] = _nobody,
+    tell: Callable[[], None] = _no_progress,
 ) -> Iterator[Dataset]:
     """Fill the missing cells of a table ``count`` times; each filling is made when it is asked for.
 
@@ -124,14 +125,14 @@ def imputations(
         raise ConfigError(f"the number of imputations must be at least 1, not {count}.")
     check_columns(data.source, data.names, data.values, missing="keep")
     marked = np.zeros(data.d, dtype=bool) if logarithm is None else np.asarray(logarithm, dtype=bool)
-    return _fillings(data, data.with_logarithms(marked), marked, range(first, first + count), seed, tell)
+    return _imputed_tables(data, data.with_logarithms(marked), marked, range(first, first + count), seed, tell)
 
 
-def _fillings(
+def _imputed_tables(
     data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, tell: Callable[[], None]
 ) -> Iterator[Dataset]:
-    gaps = data.missing
-    if gaps is None:
+    missing = data.missing
+    if missing is None:
         for _ in numbers:
             yield data
         return
@@ -141,25 +142,25 @@ def _fillings(
     least = np.fmin.reduce(data.values, axis=0)
     bounded = (least >= 0) & ~marked
     low = np.where(bounded, (least - logged.mean) / logged.scale, -np.inf)
-    apart, together = _groups(data, gaps)
-    told = _experiments_told(data)
+    apart, together = _groups(data, missing)
+    experiments = _experiment_indicators(data)
     for number in numbers:
         regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
         filled = scaled.copy()
         for rows in apart:
             filled[rows] = _filled(scaled[rows], low, regression)
         if together.size:
-            bounds = np.append(low, np.full(told.shape[1], -np.inf))
-            filled[together] = _filled(np.hstack([scaled, told]), bounds, regression)[together, : data.d]
+            bounds = np.append(low, np.full(experiments.shape[1], -np.inf))
+            filled[together] = _filled(np.hstack([scaled, experiments]), bounds, regression)[together, : data.d]
         filled = filled * logged.scale + logged.mean
         filled[:, marked] = np.exp(filled[:, marked])
         filled[:, bounded] = np.maximum(filled[:, bounded], least[bounded])  # rounding must not go below
-        yield replace(data, values=np.where(gaps, filled, data.values))
+        yield replace(data, values=np.where(missing, filled, data.values))
 
 
-def _groups(data: Dataset, gaps: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+def _groups(data: Dataset, missing: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
     """Rows with gaps by experiment, where there are enough to fill them by themselves, and all other rows with gaps."""
-    lacking = np.asarray(gaps.any(axis=1))
+    lacking = np.asarray(missing.any(axis=1))
     if data.interventions is None:
         return [], np.flatnonzero(lacking)
     _, pattern_of = np.unique(data.interventions, axis=0, return_inverse=True)
@@ -167,13 +168,13 @@ def _groups(data: Dataset, gaps: BoolArray) -> tuple[list[npt.NDArray[np.int64]]
     apart = []
     for pattern in np.unique(pattern_of[lacking]):
         rows = np.flatnonzero(pattern_of == pattern)
-        if (~gaps[rows]).sum(axis=0).min() >= max(FEWEST_ROWS, ROWS_A_COLUMN * data.d):
+        if (~missing[rows]).sum(axis=0).min() >= max(FEWEST_ROWS, ROWS_A_COLUMN * data.d):
             apart.append(rows)
             lacking[rows] = False
     return apart, np.flatnonzero(lacking)
 
 
-def _experiments_told(data: Dataset) -> FloatArray:
+def _experiment_indicators(data: Dataset) -> FloatArray:
     """A standardised column (n,) for each variable that was set in some rows and not in others."""
     if data.interventions is None:
         return np.empty((data.n, 0))
@@ -209,6 +210,8 @@ def lognormal_columns(data: Dataset) -> BoolArray:
     for column in np.flatnonzero(np.fmin.reduce(data.values, axis=0) > 0):
         present = data.values[~np.isnan(data.values[:, column]), column]
         logs = np.log(present)
+        if not varies(logs.min(), logs.max()):
+            continue
         gain = len(present) * (np.log(present.std()) - np.log(logs.std()) - logs.mean())
         marked[column] = gain > LOGARITHM_MARGIN
     return marked

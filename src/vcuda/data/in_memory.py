@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vcuda.data.cells import (
+from vcuda.data.messages import data_row, listed, shortened
+from vcuda.data.raw_table import (
     COMPLEX_REMEDY,
     DATE_REMEDY,
     TEXT_REMEDY,
@@ -22,7 +23,6 @@ from vcuda.data.cells import (
     parsed_text,
     plain_cells,
 )
-from vcuda.data.wording import data_row, listed, shortened
 from vcuda.errors import ConfigError, DataError
 
 
@@ -69,8 +69,8 @@ def _as_arrow(table: Any, source: str) -> Any:
 def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
     """The positions and names of an Arrow schema's columns, and a note if a pandas index was left out."""
     # pandas writes a row index as a column and says so in the metadata; read back by pandas it is no column.
-    told = schema.pandas_metadata
-    index_columns = told.get("index_columns") if isinstance(told, dict) else None
+    metadata = schema.pandas_metadata
+    index_columns = metadata.get("index_columns") if isinstance(metadata, dict) else None
     index = {name for name in index_columns if isinstance(name, str)} if isinstance(index_columns, list) else set()
     every = schema.names  # once: Arrow makes a new list each time
     kept = [k for k, name in enumerate(every) if name not in index]

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.cells import FloatArray
-from vcuda.data.wording import listed, nearest, shortened
+from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.moments import varies
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
 
 BoolArray = npt.NDArray[np.bool_]
@@ -119,14 +120,14 @@ def in_words(design: Design | None, names: Sequence[str]) -> list[str]:
     if design is None:
         return []
     some = [names[k] for k in np.flatnonzero(design.held).tolist()]
-    told = [
+    sentences = [
         f"In {design.touched:,} of {design.rows:,} rows experiments set {listed(some)}; these cells count for what "
         "they cause, not for what causes them."
     ]
     always = [names[k] for k in np.flatnonzero(design.always).tolist()]
     if always:
-        told.append(f"What was set in every row has no causes here: {listed(always)}.")
-    return told
+        sentences.append(f"What was set in every row has no causes here: {listed(always)}.")
+    return sentences
 
 
 def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], source: str) -> None:
@@ -140,7 +141,8 @@ def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], 
             f"{FEWEST_FREE_ROWS}."
         )
     masked = np.where(held, np.nan, values)
-    still = [k for k in np.flatnonzero(free).tolist() if np.nanmax(masked[:, k]) == np.nanmin(masked[:, k])]
+    known = np.flatnonzero(free)
+    still = known[~varies(np.nanmin(masked[:, known], axis=0), np.nanmax(masked[:, known], axis=0))].tolist()
     if still:
         raise DataError(
             f"{source}: column {listed([names[k] for k in still])} does not vary in the rows in which it was not set: "

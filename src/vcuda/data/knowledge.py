@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcuda.data.knowledge_files import read_parameters
-from vcuda.data.wording import listed, nearest, shortened
+from vcuda.data.messages import listed, nearest, shortened
 from vcuda.errors import KnowledgeError
 from vcuda.specs import to_json
 
@@ -183,8 +183,8 @@ class Knowledge:
             (len(self.sinks), "sink", "sinks"),
             (len(self.probabilities), "edge with its own probability", "edges with their own probability"),
         )
-        told = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
-        return f"Every graph obeys what was said to be known: {', '.join(told)}."
+        shown_text = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
+        return f"Every graph obeys what was said to be known: {', '.join(shown_text)}."
 
     def _check(self) -> None:
         """Refuse what contradicts itself, each contradiction by its own sentence."""
@@ -209,9 +209,9 @@ class Knowledge:
         cycle = _cycle(self.required)
         if cycle:
             shown = cycle if len(cycle) <= LONGEST_CYCLE else [*cycle[: LONGEST_CYCLE - 1], "...", cycle[-1]]
-            told = f" {ARROW} ".join(shortened(name) for name in shown)
+            shown_text = f" {ARROW} ".join(shortened(name) for name in shown)
             raise KnowledgeError(
-                f"the required edges {told} form a cycle, and no variable causes itself: drop one of them"
+                f"the required edges {shown_text} form a cycle, and no variable causes itself: drop one of them"
             )
         seen: dict[Edge, float] = {}
         for source, target, probability in self.probabilities:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vcuda.data.files import existing_file
 from vcuda.data.formats import text_records
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
 from vcuda.errors import DataError, KnowledgeError
 
 # A million edges; what is larger is no file of knowledge.

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import existing_file
 from vcuda.data.formats import check_text_size, text_records
+from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
-from vcuda.data.wording import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]

@@ -7,8 +7,8 @@ import random
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from vcuda.data.cells import FloatArray
 from vcuda.data.random_models import Edges, kernel, kernel_factor
+from vcuda.data.raw_table import FloatArray
 from vcuda.data.simulate import (
     WEIGHT_RANGE,
     GraphFamily,

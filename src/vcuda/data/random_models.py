@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.linalg import cholesky
 from scipy.spatial.distance import pdist, squareform
 
-from vcuda.data.cells import FloatArray
+from vcuda.data.raw_table import FloatArray
 
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 IntArray = npt.NDArray[np.int64]

@@ -11,8 +11,7 @@ from typing import Any, TypeGuard, Union
 
 import numpy.typing as npt
 
-from vcuda.data.categories import category_findings, coded, number_findings
-from vcuda.data.cells import RawTable
+from vcuda.data.categorical import category_findings, coded, number_findings
 from vcuda.data.checks import (
     Missing,
     check_cells,
@@ -30,7 +29,8 @@ from vcuda.data.files import from_path
 from vcuda.data.findings import findings, gap_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
+from vcuda.data.raw_table import RawTable
 from vcuda.errors import ConfigError, DataError
 
 TableLike = Union[Dataset, str, "os.PathLike[str]", npt.ArrayLike, Any]
@@ -93,7 +93,7 @@ def as_dataset(
 
 
 def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing: Missing) -> Dataset:
-    """A table that is checked already, or some of its columns."""
+    """A table that was read before, or some of its columns."""
     if isinstance(interventions, str) and interventions != given.target_column:
         raise ConfigError(
             f"{given.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
@@ -101,7 +101,9 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
         )
     kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
     table = given if len(kept) == given.d else _narrowed(given, kept, choice)
-    if table.missing is not None:
+    # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Categories are known
+    # beyond the rows that are there, so that a column of one label can be scored.
+    if table.categories is None or table.missing is not None:
         check_columns(table.source, table.names, table.values, missing=missing)
     if interventions is None or isinstance(interventions, str):
         return table
@@ -137,7 +139,7 @@ def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
         return from_path(Path(data), also_known=library.names())
     # Its module imports the reading of files, which most tables in memory do not need.
     if "dask.dataframe" in sys.modules:
-        from vcuda.data.large.partitions import in_memory, is_partitioned
+        from vcuda.data.streaming.partitions import in_memory, is_partitioned
 
         if is_partitioned(data):
             return in_memory(data)
@@ -211,8 +213,8 @@ def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:
     if not held.any():
         return table
     # A cell that is missing tells as little of its causes as one that was set.
-    told = held if table.missing is None else held | table.missing
-    check_free_cells(table.values, told, table.names, table.source)
+    uninformative = held if table.missing is None else held | table.missing
+    check_free_cells(table.values, uninformative, table.names, table.source)
     return replace(table, interventions=read_only(held))
 
 
@@ -223,11 +225,11 @@ def _without_empty_rows(table: Dataset) -> Dataset:
     kept = ~table.missing.all(axis=1)
     if not kept.all():
         count = int((~kept).sum())
-        told = (
+        sentence = (
             "One row without any value was left out."
             if count == 1
             else f"{count:,} rows without any value were left out."
         )
-        table = replace(table.select(kept), notes=(*table.notes, told))
+        table = replace(table.select(kept), notes=(*table.notes, sentence))
     new = [note for note in gap_notes(table) if note not in table.notes]
     return replace(table, notes=(*table.notes, *new)) if new else table

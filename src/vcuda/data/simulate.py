@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from vcuda.data.cells import FloatArray
 from vcuda.data.checks import LARGEST_VALUE
 from vcuda.data.dataset import Dataset
 from vcuda.data.random_models import (
@@ -22,6 +21,7 @@ from vcuda.data.random_models import (
     oriented,
     standard_noise,
 )
+from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 from vcuda.graphs import BoolArray, topological_order_edges
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
-from vcuda.data.large import LargeTable
+from vcuda.data.streaming import StreamedTable
 from vcuda.errors import KnowledgeError
 
 
-def rules_of_design(table: Dataset | LargeTable, rules: EdgeRules | None) -> EdgeRules | None:
+def rules_of_design(table: Dataset | StreamedTable, rules: EdgeRules | None) -> EdgeRules | None:
     """What is known of the edges, with no causes for a column that was set in every row."""
     if table.design is None or not table.design.always.any():
         return rules
@@ -30,7 +30,7 @@ def rules_of_design(table: Dataset | LargeTable, rules: EdgeRules | None) -> Edg
     return rules._replace(allowed=rules.allowed & ~always)
 
 
-def told_design(table: Dataset | LargeTable) -> dict[str, Any] | None:
+def design_to_dict(table: Dataset | StreamedTable) -> dict[str, Any] | None:
     """What the run's config keeps of the interventions: the column that named them, and in how many rows each column
     was set, and set alone."""
     if table.design is None:

@@ -20,16 +20,16 @@ from vcuda.data.columns import ColumnChoice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.knowledge import Knowledge, as_knowledge
-from vcuda.data.large import LargeTable, open_table
+from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, ConvergenceWarning
-from vcuda.fitting.design import rules_of_design, told_design
-from vcuda.fitting.discrete import settle_discrete
+from vcuda.fitting.categorical import resolve_categorical
+from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.routes import ENGINES, STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.infer.blas import one_blas_thread
+from vcuda.infer.checkpoint_files import Checkpoint
 from vcuda.infer.compilation import bounded_programs
-from vcuda.infer.journal_files import Checkpoint
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.scored import SCORES
 from vcuda.infer.straight_through import StraightThrough
@@ -144,7 +144,7 @@ def fit(
         interventions=interventions,
         streamed=streamed,
         choice=ColumnChoice.of(columns, without),
-        told=reading(progress),
+        on_progress=reading(progress),
         mapped=mapped_by(workers),
     )
     _check(model, engine, noise, preset, time_limit)
@@ -155,11 +155,11 @@ def fit(
     else:
         _check_engine(model, engine, preset)
     kept_in = as_checkpoint(checkpoint, resume)
-    given, told_of_rows = table, []
-    if isinstance(table, LargeTable) and not _needs_no_rows(model, engine, preset):
+    given, row_sentences = table, []
+    if isinstance(table, StreamedTable) and not _needs_no_rows(model, engine, preset):
         table = table.sample_to_fit()
-        told_of_rows = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
-    table, model, told_of_categories = settle_discrete(
+        row_sentences = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
+    table, model, category_sentences = resolve_categorical(
         table, model, engine=engine, noise=noise, logarithm=logarithm, preset=preset, standardise=standardise
     )
     dag_prior = _prior(prior, table, preset)
@@ -169,7 +169,7 @@ def fit(
     started = time.perf_counter()
     arguments = {
         "data": given.fingerprint,
-        "streamed": isinstance(given, LargeTable),
+        "streamed": isinstance(given, StreamedTable),
         "model": model,
         "noise": noise,
         "logarithm": None
@@ -187,24 +187,34 @@ def fit(
     with keeping(kept_in, arguments, versions()) as kept, one_blas_thread(), bounded_programs():
         deadline = None if time_limit is None else time.monotonic() + time_limit - kept.spent_before
         request = Request(
-            table, dag_prior, rules, marked, standardise, seed, progress, deadline, time_limit, kept.journal, workers
+            table,
+            dag_prior,
+            rules,
+            marked,
+            standardise,
+            seed,
+            progress,
+            deadline,
+            time_limit,
+            kept.checkpointer,
+            workers,
         )
         if table.missing is None:
-            outcome, told = route(request, *asked)
+            outcome, info = route(request, *asked)
         else:
             by_evidence = model == "auto" and preset != "paper"
-            outcome, told = fit_imputed(request, route, asked, count=imputations, by_evidence=by_evidence)
+            outcome, info = fit_imputed(request, route, asked, count=imputations, by_evidence=by_evidence)
         kept.status = outcome.status
-    notes = [*table.notes, *told.pop("notes", ())]
-    told["choice"]["sentences"][:0] = told_of_categories + told_of_rows
+    notes = [*table.notes, *info.pop("notes", ())]
+    info["choice"]["sentences"][:0] = category_sentences + row_sentences
     if known:
-        told["choice"]["sentences"].append(known.sentence())
-    told["choice"]["sentences"] += in_words(table.design, table.names)
+        info["choice"]["sentences"].append(known.sentence())
+    info["choice"]["sentences"] += in_words(table.design, table.names)
     provenance = {
-        **told,
+        **info,
         "prior": None if _is_baseline(engine) else to_json(dag_prior),
         "knowledge": known.to_dict() if known else None,
-        "interventions": told_design(table),
+        "interventions": design_to_dict(table),
         "preset": preset,
         "standardise": standardise,
         "time_limit": time_limit,
@@ -214,18 +224,18 @@ def fit(
             "fingerprint": given.fingerprint,
             "rows": given.n,
             "columns": table.d,
-            **given.choice.told(),
+            **given.choice.to_dict(),
             "notes": notes,
         },
         "versions": versions(),
         "seconds": kept.seconds_before + time.perf_counter() - started,
-        **kept.told(),
+        **kept.to_dict(),
     }
     if outcome.status.code != "ok":
         warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=2)
     return Posterior(
         names=table.names,
-        law=outcome.law,
+        graph_posterior=outcome.graph_posterior,
         status=outcome.status,
         diagnostics=outcome.diagnostics,
         trace=outcome.trace,
@@ -290,7 +300,7 @@ def _check_baseline(
     noise: Noise | None,
     prior: Any,
     knowledge: Knowledge,
-    table: Dataset | LargeTable,
+    table: Dataset | StreamedTable,
 ) -> None:
     """Other methods have noise and prior of their own, and a spec says all of their model."""
     name = engine if isinstance(engine, str) else engine.name
@@ -301,8 +311,10 @@ def _check_baseline(
         if given:
             raise ConfigError(f"engine {name} {fault}, or use engine exact, orders, variational or straight-through")
     if noise is not None or prior is not None:
-        told = "noise" if noise is not None else "prior"
-        raise ConfigError(f"this method has a {told} of its own; leave it out, or give a spec such as Dibs.fixed(...)")
+        setting = "noise" if noise is not None else "prior"
+        raise ConfigError(
+            f"this method has a {setting} of its own; leave it out, or give a spec such as Dibs.corrected(...)"
+        )
     known = ("auto", *(BASELINES[engine][0].models if isinstance(engine, str) else ()))
     if not isinstance(model, str) or model not in known:
         asked = model if isinstance(model, str) else type(model).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -11,20 +11,28 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.imputation import imputations, lognormal_columns
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
 from vcuda.errors import ConfigError
-from vcuda.fitting.outcomes import described, once_fitted, restored
+from vcuda.fitting.outcomes import cached_fit, described, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
+from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
 from vcuda.infer.exact import Exact, TimeLimitError
-from vcuda.infer.journal import FORGETFUL, fingerprint
 from vcuda.infer.progress import Progress, silent
-from vcuda.infer.workers import HERE
+from vcuda.infer.workers import SERIAL
 from vcuda.posterior.imputed import ImputedMixture
+from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
-Told = dict[str, Any]
+Info = dict[str, Any]
 # From a request, model, noise and engine to an outcome and what is told of it.
-Route = Callable[[Request, Any, Any, Any], tuple[Outcome, Told]]
+Route = Callable[[Request, Any, Any, Any], tuple[Outcome, Info]]
+# The imputed cells decide an edge whose probability has this standard deviation between imputations (a tenth of them
+# are sure of it while the others exclude it) and this range (of few imputations the deviation alone says little). Three
+# times the Monte Carlo error of the engine must not explain it.
+IMPUTATION_SD = 0.3
+IMPUTATION_RANGE = 0.8
+MONTE_CARLO_ERRORS = 3.0
+EDGES_NAMED = 3
 WORST_LAST = ("ok", "warning", "interrupted", "failed")
 
 
@@ -35,16 +43,16 @@ class Asked(NamedTuple):
     noise: Any
     engine: Any
 
-    def settled(self, told: Told) -> Asked:
+    def settled(self, info: Info) -> Asked:
         """What was chosen, by name, where something was left open; the next filling is fitted with the same."""
         if not isinstance(self.model, str):
             model, noise = self.model, self.noise
         else:
             # Methods with a model of their own are asked for it by "auto".
-            own = told["model"]["name"] == "its own"
-            model = self.model if own else told["model"]["name"]
-            noise = told["model"].get("noise", self.noise)
-        return Asked(model, noise, told["engine"]["name"] if isinstance(self.engine, str) else self.engine)
+            own = info["model"]["name"] == "its own"
+            model = self.model if own else info["model"]["name"]
+            noise = info["model"].get("noise", self.noise)
+        return Asked(model, noise, info["engine"]["name"] if isinstance(self.engine, str) else self.engine)
 
     @property
     def has_no_partial_answer(self) -> bool:
@@ -96,7 +104,7 @@ class _Watch:
         self.tell(Progress(0, 1, "drawing the missing cells"))
 
 
-def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_evidence: bool) -> tuple[Outcome, Told]:
+def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_evidence: bool) -> tuple[Outcome, Info]:
     """Fill the missing cells ``count`` times, fit each filling, and mix the posteriors with equal weights.
 
     Model, noise, logarithms and engine are chosen once, on the first filling; ``by_evidence`` says whether the data
@@ -110,39 +118,39 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     watch = _Watch(request, count)
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []
-    told: Told | None = None
+    info: Info | None = None
     stopped, tried = None, 0
-    fillings = _drawn(request, marked, watch)
+    imputed_tables = _drawn(request, marked, watch)
     while len(outcomes) < count:
-        if told is not None and request.workers.count > 1:
+        if info is not None and request.workers.count > 1:
             done, stopped = _fitted_elsewhere(request, route, asked, watch)
             outcomes = outcomes + done or spare
             break
-        choosing = told is None and by_evidence
+        choosing = info is None and by_evidence
         try:
-            table = next(fillings)
+            table = next(imputed_tables)
             tried += 1
             member = request._replace(
                 table=table,
                 seed=request.seed + watch.done,
                 progress=watch.tell,
                 deadline=watch.deadline(asked, choosing=choosing),
-                journal=request.journal.scope(f"filling {tried}"),
+                checkpointer=request.checkpointer.scope(f"filling {tried}"),
             )
-            outcome, found = once_fitted(request.journal, f"filling {tried}, fitted", member, route, asked)
+            outcome, found = cached_fit(request.checkpointer, f"filling {tried}, fitted", member, route, asked)
         except (KeyboardInterrupt, TimeLimitError, _StopError) as reason:
             outcomes = outcomes or spare
             if not outcomes:
                 raise
             stopped = "an interrupt" if isinstance(reason, KeyboardInterrupt) else "the time limit"
             break
-        if told is None:
-            told, asked = found, asked.settled(found)
+        if info is None:
+            info, asked = found, asked.settled(found)
             taken = np.isin(np.array(request.table.names, dtype=object), np.array(found["logarithm"], dtype=object))
             request = request._replace(logarithm=taken)
             if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
                 # Cells are drawn on the scale on which the columns are fitted; those of the first filling were not.
-                spare, fillings = [outcome], _drawn(request, taken, watch)
+                spare, imputed_tables = [outcome], _drawn(request, taken, watch)
                 continue
         early = _was_interrupted(outcome, member, watch)
         if early and outcomes:
@@ -153,15 +161,15 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
         if early or (watch.is_late and len(outcomes) < count):
             stopped = "an interrupt" if early else "the time limit"
             break
-    assert told is not None
+    assert info is not None
     finished = [outcome for outcome in outcomes if outcome.status.code != "interrupted"]
     if finished and len(finished) < len(outcomes):
         # What came to nothing in its share of the time would blur what the others found.
         outcomes, stopped = finished, stopped or "the time limit"
-    return _mixed(request.rows_in_memory, outcomes, told, count=count, stopped=stopped)
+    return _mixed(request.rows_in_memory, outcomes, info, count=count, stopped=stopped)
 
 
-class _Filling(NamedTuple):
+class _Imputation(NamedTuple):
     """What is needed to fit any filling of a table."""
 
     request: Request
@@ -170,7 +178,7 @@ class _Filling(NamedTuple):
     seconds: float | None
 
 
-def _fit_filling(shared: _Filling, number: int) -> tuple[Outcome, Told]:
+def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
     """Draw one filling, and fit it."""
     request = shared.request
     drawn = imputations(
@@ -189,7 +197,7 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watc
     left = request.seconds_left()
     seconds = None if left is None else max(left, 0.0) / (1 if asked.has_no_partial_answer else turns)
     # Callbacks, journals and clocks stay here.
-    bare = request._replace(progress=silent, journal=FORGETFUL, workers=HERE, deadline=None)
+    bare = request._replace(progress=silent, checkpointer=NO_CHECKPOINT, workers=SERIAL, deadline=None)
     given = [
         fingerprint(request.rows_in_memory.fingerprint, request.logarithm, request.seed, number, tuple(asked))
         for number in numbers
@@ -197,26 +205,28 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watc
     before = {
         place: restored(known)[0]
         for place, number in enumerate(numbers)
-        if (known := request.journal.recall(f"filling {number + 1}, elsewhere", given[place])) is not None
+        if (known := request.checkpointer.recall(f"filling {number + 1}, elsewhere", given[place])) is not None
     }
     lacking = [place for place in range(len(numbers)) if place not in before]
-    kept: dict[int, tuple[Outcome, Told]] = {}
+    kept: dict[int, tuple[Outcome, Info]] = {}
     noted: set[int] = set()
 
     def tell(share: float) -> None:
         for place in set(kept) - noted:
             noted.add(place)
-            outcome, told = kept[place]
+            outcome, info = kept[place]
             if outcome.status.code != "interrupted":
                 name = f"filling {numbers[lacking[place]] + 1}, elsewhere"
-                request.journal.keep(name, given[lacking[place]], partial(described, outcome, told))
+                request.checkpointer.keep(name, given[lacking[place]], partial(described, outcome, info))
         done = watch.done + len(before) + len(kept)
         request.progress(Progress(done, watch.count, f"{done} of {watch.count} fillings are fitted"))
 
     stopped = None
     try:
-        shared = _Filling(bare, route, asked, seconds)
-        request.workers.map(_fit_filling, [numbers[place] for place in lacking], shared=shared, told=tell, kept=kept)
+        shared = _Imputation(bare, route, asked, seconds)
+        request.workers.map(
+            _fit_imputation, [numbers[place] for place in lacking], shared=shared, on_progress=tell, kept=kept
+        )
     except (KeyboardInterrupt, TimeLimitError) as reason:
         if not (kept or before or watch.done):
             raise
@@ -239,11 +249,11 @@ def _was_interrupted(outcome: Outcome, member: Request, watch: _Watch) -> bool:
 
 
 def _mixed(
-    table: Dataset, outcomes: list[Outcome], told: Told, *, count: int, stopped: str | None
-) -> tuple[Outcome, Told]:
-    law = ImputedMixture(tuple(outcome.law for outcome in outcomes))
+    table: Dataset, outcomes: list[Outcome], info: Info, *, count: int, stopped: str | None
+) -> tuple[Outcome, Info]:
+    graph_posterior = ImputedMixture(tuple(outcome.graph_posterior for outcome in outcomes))
     assert table.missing is not None
-    spread, differences = law.disagreement()
+    spread, differences = graph_posterior.disagreement()
     apart = ~np.eye(table.d, dtype=bool)
     shares = table.missing.mean(axis=0)
     diagnostics = {
@@ -259,18 +269,42 @@ def _mixed(
         for number, outcome in enumerate(outcomes, start=1)
         for name, series in outcome.trace.items()
     }
-    if "log_evidence" in told["choice"]:
-        told["choice"]["sentences"].append(
+    if "log_evidence" in info["choice"]:
+        info["choice"]["sentences"].append(
             "Model, noise and logarithms were chosen on the first filling of the missing cells."
         )
     if len(outcomes) > 1:
         mean = f"The posterior is the mean over {len(outcomes)} fillings of the missing cells, all fitted in this way."
-        told["choice"]["sentences"].append(mean)
-    told |= {"imputations": count, "notes": [_gaps_sentence(table, len(outcomes), differences)]}
-    return Outcome(law, _status(outcomes, count, stopped), diagnostics, trace), told
+        info["choice"]["sentences"].append(mean)
+    info |= {"imputations": count, "notes": [_missing_sentence(table, len(outcomes), differences)]}
+    trouble = _imputed_edges(table.names, outcomes, np.where(apart, spread, 0.0), differences)
+    return Outcome(graph_posterior, _status(outcomes, count, stopped, trouble), diagnostics, trace), info
 
 
-def _gaps_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
+def _imputed_edges(
+    names: Sequence[str], outcomes: list[Outcome], spread: np.ndarray, differences: np.ndarray
+) -> list[str]:
+    """Which edges the imputed cells decide, in words: the standard deviation (d, d) of their probability between
+    imputations is large, and larger than Monte Carlo error explains."""
+    if any(isinstance(outcome.graph_posterior, ScoredGraphs) for outcome in outcomes):
+        return []  # their scores need not be probabilities
+    error = max(float(outcome.diagnostics.get("standard_error") or 0.0) for outcome in outcomes)
+    wide = (spread > IMPUTATION_SD) & (differences > IMPUTATION_RANGE)
+    found = np.argwhere(wide & (spread > MONTE_CARLO_ERRORS * error))
+    if not found.size:
+        return []
+    found = found[np.argsort(-spread[tuple(found.T)], kind="stable")]
+    edges = [f"{shortened(names[i])} -> {shortened(names[j])}" for i, j in found[:EDGES_NAMED]]
+    more = f" and {len(found) - EDGES_NAMED:,} more" if len(found) > EDGES_NAMED else ""
+    largest = differences[tuple(found.T)].max()
+    which, what = ("edge", "its probability differs") if len(found) == 1 else ("edges", "their probabilities differ")
+    return [
+        f"the imputed cells decide the {which} {', '.join(edges)}{more}: {what} between imputations by up to "
+        f"{largest:.2f}; take such an edge as open, or obtain the missing values"
+    ]
+
+
+def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
     """How much was missing, and how far the fillings differ (d, d) about an edge."""
     assert table.missing is not None
     cells, total = int(table.missing.sum()), table.missing.size
@@ -290,22 +324,22 @@ def _gaps_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
     )
 
 
-def _status(outcomes: list[Outcome], count: int, stopped: str | None) -> Status:
-    """The worst of the members, and whether all fillings were fitted."""
+def _status(outcomes: list[Outcome], count: int, stopped: str | None, trouble: list[str]) -> Status:
+    """The worst of the members, whether all imputations were fitted, and the trouble that they have together."""
     worst = max(outcomes, key=lambda outcome: WORST_LAST.index(outcome.status.code)).status
     if worst.code == "ok" and stopped is None:
-        return worst
+        return Status("warning", as_sentence(trouble)) if trouble else worst
     said = worst.sentence[:1].lower() + worst.sentence[1:].removesuffix(".")
     if len(outcomes) > 1:
         bad = sum(outcome.status.code == worst.code for outcome in outcomes)
         said = f"in {bad} of {len(outcomes)} fillings of the missing cells: {said}"
     if stopped is None or count == 1:
-        return Status(worst.code, as_sentence([said]))
+        return Status(worst.code, as_sentence([said, *trouble]))
     if worst.code == "interrupted" and len(outcomes) == 1:
         return Status("interrupted", as_sentence([f"in the first of {count} fillings of the missing cells: {said}"]))
     early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
     code: Literal["interrupted", "failed"] = "failed" if worst.code == "failed" else "interrupted"
-    return Status(code, as_sentence([early] if worst.code == "ok" else [early, said]))
+    return Status(code, as_sentence([early, *([] if worst.code == "ok" else [said]), *trouble]))
 
 
 def check_imputations(count: int) -> None:

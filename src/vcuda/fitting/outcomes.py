@@ -9,53 +9,59 @@ from typing import Any
 import numpy as np
 
 from vcuda.fitting.routes import Request
-from vcuda.infer.journal import Arrays, Journal, fingerprint
-from vcuda.posterior.imputed import MEMBER_LAWS
+from vcuda.infer.checkpoint import Arrays, Checkpointer, fingerprint
+from vcuda.posterior.imputed import MEMBER_KINDS
 from vcuda.posterior.posterior import Outcome, Status
 
-Told = dict[str, Any]
+Info = dict[str, Any]
 
 
-def once_fitted(
-    journal: Journal, name: str, request: Request, route: Callable[..., tuple[Outcome, Told]], asked: tuple[Any, ...]
-) -> tuple[Outcome, Told]:
+def cached_fit(
+    checkpointer: Checkpointer,
+    name: str,
+    request: Request,
+    route: Callable[..., tuple[Outcome, Info]],
+    asked: tuple[Any, ...],
+) -> tuple[Outcome, Info]:
     """The outcome of a fit and what is told of it, now or from before the whole was resumed.
 
     The steps of a fit that is kept as a whole are forgotten; one that was ended early is not kept.
     """
     given = fingerprint(request.table.fingerprint, request.logarithm, request.seed, tuple(asked))
-    known = journal.recall(name, given)
+    known = checkpointer.recall(name, given)
     if known is not None:
         return restored(known)
-    outcome, told = route(request, *asked)
+    outcome, info = route(request, *asked)
     if outcome.status.code != "interrupted":
-        journal.keep(name, given, lambda: described(outcome, told))
-        request.journal.forget()
-    return outcome, told
+        checkpointer.keep(name, given, lambda: described(outcome, info))
+        request.checkpointer.forget()
+    return outcome, info
 
 
-def described(outcome: Outcome, told: Told) -> Arrays:
+def described(outcome: Outcome, info: Info) -> Arrays:
     """An outcome as named arrays, what is no array as JSON."""
-    law = outcome.law
+    graph_posterior = outcome.graph_posterior
     words = {
-        "law": {"kind": law.kind, **law.config()},
+        "law": {"kind": graph_posterior.kind, **graph_posterior.config()},
         "status": [outcome.status.code, outcome.status.sentence],
         "diagnostics": outcome.diagnostics,
-        "told": told,
+        "told": info,
     }
     text = json.dumps(words, default=_plain).encode()
     return {
         "words": np.frombuffer(text, dtype=np.uint8),
-        **{f"law {name}": array for name, array in law.arrays().items()},
+        **{f"law {name}": array for name, array in graph_posterior.arrays().items()},
         **{f"trace {name}": array for name, array in outcome.trace.items()},
     }
 
 
-def restored(arrays: Arrays) -> tuple[Outcome, Told]:
+def restored(arrays: Arrays) -> tuple[Outcome, Info]:
     """What :func:`described` told."""
     words = json.loads(arrays["words"].tobytes())
-    law = MEMBER_LAWS[words["law"]["kind"]].restore(words["law"], _part(arrays, "law "))
-    return Outcome(law, Status(*words["status"]), words["diagnostics"], _part(arrays, "trace ")), words["told"]
+    graph_posterior = MEMBER_KINDS[words["law"]["kind"]].restore(words["law"], _part(arrays, "law "))
+    return Outcome(graph_posterior, Status(*words["status"]), words["diagnostics"], _part(arrays, "trace ")), words[
+        "told"
+    ]
 
 
 def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray]:

@@ -9,8 +9,8 @@ from os import PathLike
 from typing import Any
 
 from vcuda.errors import ConfigError, RunError, VcudaError
-from vcuda.infer.journal import FORGETFUL, Journal
-from vcuda.infer.journal_files import Checkpoint, JournalFiles
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer
+from vcuda.infer.checkpoint_files import Checkpoint, CheckpointFiles
 from vcuda.posterior.locks import FolderLock
 from vcuda.posterior.posterior import Status
 from vcuda.specs import to_json
@@ -20,13 +20,13 @@ from vcuda.specs import to_json
 class Keeping:
     """The journal of a fit, and what it tells of the fit before it was resumed."""
 
-    journal: Journal = FORGETFUL
+    checkpointer: Checkpointer = NO_CHECKPOINT
     seconds_before: float = 0.0
     spent_before: float = 0.0
     resumed: int = 0
     status: Status | None = None
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What the provenance of a fit that was resumed has beside that of any other."""
         if not self.resumed:
             return {}
@@ -51,7 +51,7 @@ def keeping(checkpoint: Checkpoint | None, arguments: dict[str, Any], versions: 
         yield Keeping()
         return
     with FolderLock(checkpoint.folder, ours=True):
-        files = JournalFiles(checkpoint, {"arguments": _plain(arguments), "versions": versions})
+        files = CheckpointFiles(checkpoint, {"arguments": _plain(arguments), "versions": versions})
         kept = Keeping(files, files.seconds_before, files.spent_before, files.resumed)
         try:
             yield kept

@@ -14,25 +14,25 @@ from vcuda.dags.base import DagPrior
 from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
-from vcuda.data.large import LargeTable
-from vcuda.data.large.blocks import Told
+from vcuda.data.streaming import StreamedTable
+from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
-from vcuda.infer.choice.engines import choose_engine
-from vcuda.infer.choice.models import Choice, choose_model
-from vcuda.infer.choice.needs import Needs, check_needs
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.exact import Exact
-from vcuda.infer.journal import FORGETFUL, Journal, fingerprint, once
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for
+from vcuda.infer.selection.cost import Cost, check_cost
+from vcuda.infer.selection.engines import choose_engine
+from vcuda.infer.selection.models import Choice, choose_model
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.variational import Variational
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models import MODELS
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import FunctionalModel, Noise
 from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
@@ -49,7 +49,7 @@ NARROW_CHOICE = ("linear", "additive")
 # Scores that need no rows, but only statistics of them.
 STREAMED = (EqualNoise, BGe, AdditiveBasis)
 # A fit that takes less is not announced.
-WORTH_TELLING = Needs(10.0, 1.0)
+WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
 CHOOSING_SHARE = 0.3
 # What another method may take that is asked for by name, where no time limit says so.
@@ -60,7 +60,7 @@ class Request(NamedTuple):
     """What was asked for, apart from model and engine; ``rules`` is what is known of the edges, ``workers`` is where
     parts of the work may be done."""
 
-    table: Dataset | LargeTable
+    table: Dataset | StreamedTable
     prior: DagPrior
     rules: EdgeRules | None
     logarithm: np.ndarray | None
@@ -69,8 +69,8 @@ class Request(NamedTuple):
     progress: ProgressCallback
     deadline: float | None
     time_limit: float | None
-    journal: Journal = FORGETFUL
-    workers: Workers = HERE
+    checkpointer: Checkpointer = NO_CHECKPOINT
+    workers: Workers = SERIAL
 
     def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
@@ -83,7 +83,7 @@ class Request(NamedTuple):
             spec,
             logarithm=marked,
             standardise=self.standardise,
-            told=reading(self.progress),
+            on_progress=reading(self.progress),
             workers=self.workers,
         )
 
@@ -96,7 +96,7 @@ class Request(NamedTuple):
         return None if self.deadline is None else self.deadline - time.monotonic()
 
 
-def reading(progress: ProgressCallback) -> Told:
+def reading(progress: ProgressCallback) -> OnProgress:
     """Passes over files, told as progress."""
     return lambda step: progress(Progress(step.share, 1, f"reading, {step.rows:,} rows so far"))
 
@@ -104,16 +104,16 @@ def reading(progress: ProgressCallback) -> Told:
 def fit_scored(
     request: Request, model: Any, noise: Noise | None, engine: str | Engine
 ) -> tuple[Outcome, dict[str, Any]]:
-    chosen, told = _score(request, model, noise, engine)
+    chosen, info = _score(request, model, noise, engine)
     if engine == "auto":
         choice = choose_engine(chosen.score, seconds=_seconds_for_engine(request))
         engine = choice.engine
         if choice.is_quick:
             request = request._replace(deadline=None)
-        told["choice"]["sentences"].append(choice.sentence)
+        info["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine]()
-    needs = _foreseen(request, chosen, engine)
+    cost = _foreseen(request, chosen, engine)
     outcome = run_scored(
         engine,  # type: ignore[arg-type]
         chosen,
@@ -122,21 +122,21 @@ def fit_scored(
         rules=request.rules,
         progress=request.progress,
         deadline=request.deadline,
-        journal=_journal_of(request, engine, told),
+        checkpointer=_checkpointer_of(request, engine, info),
         workers=request.workers,
     )
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
-        told["choice"]["sentences"].append(note)
-    return outcome, {"engine": _described(engine), "foreseen": needs and needs._asdict()} | told
+        info["choice"]["sentences"].append(note)
+    return outcome, {"engine": _described(engine), "foreseen": cost and cost._asdict()} | info
 
 
-def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Needs | None:
+def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Cost | None:
     """What the fit will take, told before it begins if that is much, and refused if it cannot be had."""
-    needs = check_needs(engine, chosen.score, available=memory_available(), seconds=request.seconds_left())
-    if needs is not None and (needs.seconds > WORTH_TELLING.seconds or needs.gigabytes > WORTH_TELLING.gigabytes):
-        request.progress(Progress(0, 1, f"{needs.in_words()} foreseen"))
-    return needs
+    cost = check_cost(engine, chosen.score, available=memory_available(), seconds=request.seconds_left())
+    if cost is not None and (cost.seconds > WORTH_TELLING.seconds or cost.gigabytes > WORTH_TELLING.gigabytes):
+        request.progress(Progress(0, 1, f"{cost.in_words()} foreseen"))
+    return cost
 
 
 def _seconds_for_engine(request: Request) -> float | None:
@@ -145,13 +145,13 @@ def _seconds_for_engine(request: Request) -> float | None:
     left = request.seconds_left()
     if left is None:
         return None
-    return float(once(request.journal, "seconds left", "", lambda: {"seconds": np.array(left)})["seconds"])
+    return float(cached(request.checkpointer, "seconds left", "", lambda: {"seconds": np.array(left)})["seconds"])
 
 
-def _journal_of(request: Request, engine: Any, told: dict[str, Any]) -> Journal:
+def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Checkpointer:
     """The part of the journal that belongs to an engine and a model of the table."""
-    chosen = fingerprint(engine, sorted(told["model"].items()), told["logarithm"], request.standardise, request.prior)
-    return request.journal.scope(f"engine {chosen[:8]}")
+    chosen = fingerprint(engine, sorted(info["model"].items()), info["logarithm"], request.standardise, request.prior)
+    return request.checkpointer.scope(f"engine {chosen[:8]}")
 
 
 def _score(
@@ -161,8 +161,8 @@ def _score(
     if isinstance(model, str) and model == "auto":
         choice = _choose(request, noise, engine)
         candidate, scored = choice.candidate, choice.scored
-        spec, name, reasons = candidate.spec, {"name": candidate.model, "noise": candidate.noise}, choice.told()
-        if isinstance(request.table, LargeTable):
+        spec, name, reasons = candidate.spec, {"name": candidate.model, "noise": candidate.noise}, choice.to_dict()
+        if isinstance(request.table, StreamedTable):
             rows = f"{request.table.sample.n:,} of {request.table.n:,} rows"
             reasons["sentences"].append(f"Model, noise and logarithms were chosen on {rows}, drawn at random.")
             scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
@@ -195,7 +195,7 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
         seed=request.seed,
         progress=request.progress,
         deadline=share,
-        journal=request.journal.scope("choice"),
+        checkpointer=request.checkpointer.scope("choice"),
     )
 
 
@@ -216,7 +216,7 @@ def fit_by_gradient(
         chosen = replace(chosen, scaling="columns")
     # The engine standardises by itself, and tells of it in its spec.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
-    told = {"model": to_json(functional), "logarithm": marked}
+    info = {"model": to_json(functional), "logarithm": marked}
     outcome = run_straight_through(
         chosen,
         table,
@@ -227,17 +227,17 @@ def fit_by_gradient(
         **({} if request.rules is None else request.rules._asdict()),
         progress=request.progress,
         deadline=request.deadline,
-        journal=_journal_of(request, chosen, told),
+        checkpointer=_checkpointer_of(request, chosen, info),
         workers=request.workers,
     )
-    return outcome, {"engine": _described(chosen), **told, "choice": reasons}
+    return outcome, {"engine": _described(chosen), **info, "choice": reasons}
 
 
 def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:
     """Said when equal noise was used on raw scales: the columns' units then help to decide directions."""
     if standardise or not isinstance(scored.score, SharedNoise | EqualNoiseScore):
         return None
-    probabilities = outcome.law.edge_probabilities()
+    probabilities = outcome.graph_posterior.edge_probabilities()
     rising = scored.data.scale[:, None] < scored.data.scale
     total = float(probabilities.sum())
     if total < 0.5:
@@ -255,14 +255,14 @@ def fit_baseline(
     """Run another method; given by name, preset ``paper`` is the authors' program and ``default`` the method as its own
     paper means it."""
     chosen, reasons, logarithm = engine, _no_reasons(), request.logarithm
-    told: dict[str, Any] = {"name": "its own"}
+    info: dict[str, Any] = {"name": "its own"}
     if isinstance(chosen, str):
         kind = BASELINES[chosen][0]
         changes: dict[str, Any] = {}
         if kind.models:
             model, _, logarithm, reasons = _named_model(request, model, None, chosen, preset)
-            changes, told = kind.models[model], {"name": model}
-        chosen = kind.reference(**changes) if preset == "paper" else kind.fixed(**changes)
+            changes, info = kind.models[model], {"name": model}
+        chosen = kind.reference(**changes) if preset == "paper" else kind.corrected(**changes)
         if preset != "paper" and isinstance(chosen, Dibs):
             chosen = _in_minutes(request, chosen, reasons["sentences"])
     table, units, marked = _rescaled(request, logarithm)
@@ -270,7 +270,7 @@ def fit_baseline(
     result = run(chosen, table, seed=request.seed, progress=request.progress, deadline=request.deadline)
     return as_outcome(result, units), {
         "engine": _described(chosen),
-        "model": told,
+        "model": info,
         "logarithm": marked,
         "choice": reasons,
     }
@@ -300,8 +300,8 @@ def _named_model(
         return "linear", noise, request.logarithm, _no_reasons()
     choice = _choose(request, noise, engine)
     if choice.candidate.model == "linear":
-        return "linear", choice.candidate.noise, choice.scored.units.logarithm, choice.told()
-    return "mlp", noise, choice.scored.units.logarithm, choice.told()
+        return "linear", choice.candidate.noise, choice.scored.units.logarithm, choice.to_dict()
+    return "mlp", noise, choice.scored.units.logarithm, choice.to_dict()
 
 
 def _no_reasons() -> dict[str, Any]:

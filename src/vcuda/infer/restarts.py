@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from vcuda.infer.progress import Pace
-from vcuda.infer.workers import SECONDS_A_STRETCH, WORTH_SECONDS, Told, Workers
+from vcuda.infer.workers import SECONDS_A_STRETCH, WORTH_SECONDS, OnProgress, Workers
 
 Tree = TypeVar("Tree")
 
@@ -67,11 +67,11 @@ def run_in_parts(
     places: np.ndarray,
     part: Callable[[np.ndarray], Any],
     shared: Any,
-    told: Told,
+    on_progress: OnProgress,
 ) -> Tree:
     """The tree after some of its restarts were run on workers, each of which is given a ``part``, made from places."""
     groups = np.array_split(places, min(workers.count, places.size))
-    found = workers.map(function, [part(group) for group in groups], shared=shared, told=told)
+    found = workers.map(function, [part(group) for group in groups], shared=shared, on_progress=on_progress)
 
     def joined(array: Any, axis: int, *parts: np.ndarray) -> np.ndarray:
         whole = np.array(array)

@@ -12,23 +12,24 @@ import numpy as np
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
-from vcuda.data.large import LargeTable
-from vcuda.data.large.blocks import Told
-from vcuda.data.large.passes import gather_features
-from vcuda.errors import ConfigError
+from vcuda.data.messages import shortened
+from vcuda.data.streaming import StreamedTable
+from vcuda.data.streaming.blocks import OnProgress
+from vcuda.data.streaming.passes import gather_features
+from vcuda.errors import ConfigError, DataError
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, remembering
 from vcuda.infer.exact import Exact, ExactResult, exact_posterior
-from vcuda.infer.journal import FORGETFUL, Journal, remembering
 from vcuda.infer.orders import Orders, OrdersResult, run_orders
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.variational import Variational, run_variational
-from vcuda.infer.workers import HERE, Workers, mapped_by
+from vcuda.infer.workers import SERIAL, Workers, mapped_by
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 from vcuda.models.base import Noise
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare, prepare_streamed
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.predictive import Predictive
@@ -49,7 +50,7 @@ class ScoredTable(NamedTuple):
     ``log_jacobian`` is what the log density of the free cells gains by going from the table's own units to the user's.
     """
 
-    data: Dataset | LargeTable
+    data: Dataset | StreamedTable
     score: LocalScore | SharedNoise
     units: Scaling
     log_jacobian: float
@@ -60,6 +61,7 @@ class ScoredTable(NamedTuple):
     ) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
+        check_one_unit(spec, table)
         return cls.of(table, prepare(spec, table.values, table.interventions), units)
 
     @classmethod
@@ -73,17 +75,17 @@ class ScoredTable(NamedTuple):
     @classmethod
     def stream(
         cls,
-        table: LargeTable,
+        table: StreamedTable,
         spec: EqualNoise | BGe | AdditiveBasis,
         *,
         logarithm: np.ndarray,
         standardise: bool,
-        told: Told,
-        workers: Workers = HERE,
+        on_progress: OnProgress,
+        workers: Workers = SERIAL,
     ) -> ScoredTable:
         """A table on disk: one more pass if logarithms are taken, and one for the features of an additive score."""
         mapped = mapped_by(workers)
-        logged = table.with_logarithms(logarithm, told=told, mapped=mapped)
+        logged = table.with_logarithms(logarithm, on_progress=on_progress, mapped=mapped)
         sums = []
         for column in np.flatnonzero(logarithm).tolist():
             free = logged.statistics.where_free(logged.names[column])
@@ -94,13 +96,16 @@ class ScoredTable(NamedTuple):
             units = Scaling(logged.mean, logged.scale, logarithm)
             log_jacobian -= float(logged.free_counts @ np.log(logged.scale))
             logged = replace(logged, statistics=logged.statistics.standardised())
+        check_one_unit(spec, logged)
         features, bases = None, None
         if isinstance(spec, AdditiveBasis):
             standardised = (logged.sample.values - logged.mean) / logged.scale
             chosen = [spec.choose(column) for column in standardised.T]
             bases = ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
             expand = partial(_expanded, chosen)
-            features = gather_features(logged.data, expand, statistics=logged.statistics, told=told, mapped=mapped)
+            features = gather_features(
+                logged.data, expand, statistics=logged.statistics, on_progress=on_progress, mapped=mapped
+            )
         score = prepare_streamed(spec, logged.statistics, features, bases)
         return cls(logged, score, units, log_jacobian)
 
@@ -121,6 +126,19 @@ def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tupl
         return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
     table = replace(logged, values=logged.standardised())
     return table, Scaling(logged.mean, logged.scale, logarithm)
+
+
+def check_one_unit(spec: EqualNoise | ScoreSpec, table: Dataset | StreamedTable) -> None:
+    """Refuse equal noise for columns that vary by amounts too far apart to be scored in one unit."""
+    if not isinstance(spec, EqualNoise) or not spec.out_of_range(table.scale).size:
+        return
+    least, largest = int(np.argmin(table.scale)), int(np.argmax(table.scale))
+    beside = f", column {shortened(table.names[least])} by {table.scale[least]:.3g}" if spec.variance is None else ""
+    raise DataError(
+        f"{table.source}: column {shortened(table.names[largest])} varies by {table.scale[largest]:.3g}{beside}, too "
+        "much for one noise variance in all columns: give the columns in one unit, standardise them "
+        "(standardise=True, --standardise), or take noise='unequal' (--noise unequal)."
+    )
 
 
 def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
@@ -151,15 +169,15 @@ def run_scored(
     rules: EdgeRules | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-    journal: Journal = FORGETFUL,
-    workers: Workers = HERE,
+    checkpointer: Checkpointer = NO_CHECKPOINT,
+    workers: Workers = SERIAL,
 ) -> Outcome:
     """Run an engine on a score, as far as known ``rules`` admit; ``deadline`` is on the clock of ``time.monotonic``.
 
     The ``workers`` are handed what can be done apart. What the ``journal`` knows is not worked out again; the exact
     engine keeps nothing in it but scores of sets.
     """
-    table = table._replace(score=remembering(table.score, journal))
+    table = table._replace(score=remembering(table.score, checkpointer))
     asked: dict[str, Any] = {
         "edge_probability": prior.edge_probability,
         "names": table.data.names,
@@ -170,7 +188,7 @@ def run_scored(
         asked |= rules._asdict()
     if isinstance(engine, Exact):
         return _exact(engine, table, seed, asked | {"workers": workers})
-    asked["journal"] = journal
+    asked["checkpointer"] = checkpointer
     if isinstance(engine, Orders):
         return _orders(engine, table, seed, asked | {"workers": workers})
     return _variational(engine, table, seed, asked | {"workers": workers})
@@ -184,22 +202,22 @@ def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) 
         "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
         "It holds as far as the model does.",
     )
-    law = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
+    graph_posterior = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
     numbers = {"log_evidence": found.log_evidence + table.log_jacobian, "noise_variance": found.noise_variance}
-    return Outcome(law, status, numbers, {})
+    return Outcome(graph_posterior, status, numbers, {})
 
 
 def _orders(engine: Orders, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
     found = run_orders(engine, table.score, samples=SAMPLED_GRAPHS, seed=seed, **asked)
-    law = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
+    graph_posterior = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
     evidence = None if found.log_evidence is None else found.log_evidence + table.log_jacobian
     numbers = {"log_evidence": evidence, "noise_variance": found.noise_variance} | found.diagnostics
-    return Outcome(law, found.status, numbers, found.trace)
+    return Outcome(graph_posterior, found.status, numbers, found.trace)
 
 
 def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
     found = run_variational(engine, table.score, seed=seed, **asked)
-    law = OrderMixture.of(
+    graph_posterior = OrderMixture.of(
         found.edge_logits,
         means=found.means,
         log_scale=found.log_scale,
@@ -209,7 +227,7 @@ def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict
     )
     numbers = {"noise_variance": found.noise_variance} | found.diagnostics
     numbers["elbo"] = (found.elbo + table.log_jacobian).tolist()
-    return Outcome(law, found.status, numbers, found.trace)
+    return Outcome(graph_posterior, found.status, numbers, found.trace)
 
 
 def _certain(found: ExactResult | OrdersResult, asked: dict[str, Any]) -> np.ndarray:

@@ -17,10 +17,10 @@ WORTH_SECONDS = 15.0
 # About what is done elsewhere between two looks at the clock.
 SECONDS_A_STRETCH = 4.0
 # Hears now and then which share of the items is done; what it raises ends the work.
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 
-def nobody(share: float) -> None:
+def no_progress(share: float) -> None:
     """Tell nobody."""
 
 
@@ -36,7 +36,7 @@ class Workers(Protocol):
         items: Sequence[Item],
         *,
         shared: Any = None,
-        told: Told = nobody,
+        on_progress: OnProgress = no_progress,
         kept: dict[int, Result] | None = None,
     ) -> list[Result]:
         """Return ``function(shared, item)`` of all items, in their order.
@@ -47,7 +47,7 @@ class Workers(Protocol):
         ...
 
 
-class Here:
+class Serial:
     """This process, one item after the other."""
 
     count = 1
@@ -58,17 +58,17 @@ class Here:
         items: Sequence[Item],
         *,
         shared: Any = None,
-        told: Told = nobody,
+        on_progress: OnProgress = no_progress,
         kept: dict[int, Result] | None = None,
     ) -> list[Result]:
         results = {} if kept is None else kept
         for place, item in enumerate(items):
-            told(place / len(items))
+            on_progress(place / len(items))
             results[place] = function(shared, item)
         return [results[place] for place in range(len(items))]
 
 
-HERE = Here()
+SERIAL = Serial()
 
 
 def mapped_by(workers: Workers) -> Callable[..., list[Any]] | None:
@@ -76,7 +76,7 @@ def mapped_by(workers: Workers) -> Callable[..., list[Any]] | None:
     return None if workers.count == 1 else workers.map
 
 
-def dealt(items: Sequence[Item], hands: int) -> list[list[Item]]:
+def chunked(items: Sequence[Item], hands: int) -> list[list[Item]]:
     """Deal items out like cards: as many hands as asked for, or as there are items, none longer than another by two."""
     count = max(1, min(hands, len(items)))
     return [list(items[hand::count]) for hand in range(count)]

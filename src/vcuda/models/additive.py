@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcuda.data.large.statistics import FeatureStatistics
+from vcuda.data.streaming.statistics import FeatureStatistics
 from vcuda.errors import ConfigError
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
 from vcuda.models.scores import (
@@ -113,7 +113,7 @@ class AdditiveBasisScore:
             scores[set_sizes(chosen.size) > self.max_parents] = -np.inf
         return scores
 
-    def all_tables(self, *, threads: int, told: Callable[[float], None]) -> np.ndarray:
+    def all_tables(self, *, threads: int, on_progress: Callable[[float], None]) -> np.ndarray:
         """Return the tables (d, 2**(d - 1)) of all targets, each with all other columns as candidates.
 
         No set is left out. One elimination serves all targets: about 4,000 operations for each of the 2**d
@@ -147,7 +147,7 @@ class AdditiveBasisScore:
         with ThreadPoolExecutor(threads) as pool:
             try:
                 for done, _ in enumerate(pool.map(fill, range(count)), start=1):
-                    told(done / count)
+                    on_progress(done / count)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise

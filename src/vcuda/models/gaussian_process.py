@@ -100,7 +100,7 @@ class GaussianProcessScore:
     margin: float
     known: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
     memory: SetMemory | None = None
-    ahead: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
+    prefetch: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
 
     @property
     def nodes(self) -> int:
@@ -165,7 +165,7 @@ class GaussianProcessScore:
         return scores
 
     def _computed(self, parents: tuple[int, ...]) -> np.ndarray:
-        scores = self.ahead.pop(parents, None)
+        scores = self.prefetch.pop(parents, None)
         return self.evaluate(parents) if scores is None else scores
 
     def foreseen(self, target: int, parents: Sequence[int]) -> float:
@@ -178,7 +178,7 @@ class GaussianProcessScore:
         """Return the scores (d,) of a set, in ascending order, if nothing need be computed for them."""
         scores = self.known.get(parents)
         if scores is None:
-            scores = self.ahead.get(parents)
+            scores = self.prefetch.get(parents)
         return self.memory.recall(parents) if scores is None and self.memory is not None else scores
 
     def evaluate(self, parents: tuple[int, ...]) -> np.ndarray:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from vcuda.data.large.statistics import FeatureStatistics, Statistics
 from vcuda.data.moments import Moments
+from vcuda.data.streaming.statistics import FeatureStatistics, Statistics
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.discrete import BDeu
+from vcuda.models.categorical import BDeu
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise, centred_columns
 
 

@@ -21,13 +21,13 @@ import numpy as np
 import pandas as pd
 
 from vcuda.errors import RunError
-from vcuda.outputs import findings
+from vcuda.outputs import report_text
 from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.drafts import workshop
 from vcuda.posterior.posterior import Posterior
-from vcuda.summaries.discrete_effects import CategoryEffect
+from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.relations import ancestor_probabilities
 from vcuda.summaries.structures import NamedGraph, consensus
@@ -82,26 +82,26 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
     """The report as a text of HTML; arguments as in `write_report`."""
     agreed = consensus(posterior)
     edges = _listed_edges(posterior, agreed)
-    effects, drawn, about_effects = findings.strongest_effects(posterior, agreed, most_curves=curves, seed=seed)
+    effects, drawn, about_effects = report_text.strongest_effects(posterior, agreed, most_curves=curves, seed=seed)
     made = posterior.provenance
     style, script = _asset("report.css"), _asset("report.js")
-    numbers, others = findings.diagnostics(posterior)
+    numbers, others = report_text.diagnostics(posterior)
     shell = shell_line(posterior)
     source = made["data"]["source"]
     headline = f"What causes what in {Path(source).name}" if is_readable(source) else "What causes what"
     return Template(_asset("report.html")).substitute(
         policy=escape(POLICY.format(style=_hash(style), script=_hash(script))),
         title=_text(headline),
-        verdict=escape(findings.VERDICTS[posterior.status.code]),
+        verdict=escape(report_text.VERDICTS[posterior.status.code]),
         status=posterior.status.code,
         status_sentence=_text(posterior.status.sentence),
-        asked=_definitions(findings.asked(posterior)),
-        supported=_paragraphs(findings.supported(posterior, agreed)),
+        asked=_definitions(report_text.asked(posterior)),
+        supported=_paragraphs(report_text.supported(posterior, agreed)),
         diagnostics=_table(("Number", "Value", "Meaning"), numbers, right=(1,)) if numbers else "",
         other_diagnostics=_folded("All other numbers of the computation", _definitions(others)) if others else "",
-        assumptions=_paragraphs(findings.assumptions(posterior)),
+        assumptions=_paragraphs(report_text.assumptions(posterior)),
         first_edges=_first_edges(posterior, edges),
-        edges_told=escape(_edges_told(posterior, edges)),
+        edges_told=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
         checks=_paragraphs(made["data"]["notes"] or ["Nothing in the table asked for a remark."]),
@@ -143,7 +143,7 @@ def _listed_edges(posterior: Posterior, agreed: NamedGraph) -> dict[str, np.ndar
     }
 
 
-def _edges_told(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
+def _edge_sentences(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
     shown, nodes = len(edges["source"]), len(posterior.names)
     left_out = nodes * (nodes - 1) - shown
     if not shown:

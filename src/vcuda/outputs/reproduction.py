@@ -113,17 +113,17 @@ def is_readable(source: str) -> bool:
 
 def _engine(made: dict[str, Any], comments: list[str]) -> str:
     """The engine as an argument: its name where that is enough, else its class with what was changed."""
-    told = dict(made["engine"])
-    name = told.pop("name")
+    engine = dict(made["engine"])
+    name = engine.pop("name")
     kind = _engine_class(name)
     if kind is None or made["preset"] != "default":
         return repr(name)
     by_gradient = name == "straight-through"
     usual = kind.for_rows(made["data"]["rows"]) if by_gradient else kind()
     if made["standardise"] and by_gradient:
-        told.pop("scaling", None)
+        engine.pop("scaling", None)
     usual_settings = to_json(usual)
-    changed = {key: value for key, value in told.items() if usual_settings.get(key) != value}
+    changed = {key: value for key, value in engine.items() if usual_settings.get(key) != value}
     if not changed:
         return repr(name)
     arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
@@ -132,7 +132,7 @@ def _engine(made: dict[str, Any], comments: list[str]) -> str:
         again = to_json(kind(**arguments))
     except (VcudaError, TypeError, ValueError, AttributeError):
         again = {}
-    if any(again.get(key) != value for key, value in told.items()):
+    if any(again.get(key) != value for key, value in engine.items()):
         comments.append(f"# engine: {kind.__name__} with {_settings(changed)}")
         return repr(name)
     return f"vcuda.{kind.__name__}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

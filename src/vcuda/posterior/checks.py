@@ -149,23 +149,23 @@ OWNER = re.compile(r"(\d+\.)?(part\d+_)?")
 def checked_config(config: Any) -> dict[str, Any]:
     """The config of a run, what nobody told filled in; a ConfigError for what cannot be shown or used."""
     _check(config, CONFIG, "config.json")
-    told = _filled(config["provenance"], preset="default", standardise=False)
-    if isinstance(told.get("data"), dict):
-        told["data"] = _filled(told["data"], source="a table", fingerprint="")
-    _check(told, PROVENANCE, "provenance")
-    _check(told, {key: check for key, check in PROVENANCE_IF_TOLD.items() if key in told}, "provenance")
-    if told.get("knowledge"):
+    info = _filled(config["provenance"], preset="default", standardise=False)
+    if isinstance(info.get("data"), dict):
+        info["data"] = _filled(info["data"], source="a table", fingerprint="")
+    _check(info, PROVENANCE, "provenance")
+    _check(info, {key: check for key, check in PROVENANCE_IF_TOLD.items() if key in info}, "provenance")
+    if info.get("knowledge"):
         try:
-            told["knowledge"] = Knowledge.from_dict(told["knowledge"]).to_dict()
+            info["knowledge"] = Knowledge.from_dict(info["knowledge"]).to_dict()
         except (KnowledgeError, TypeError) as error:
             raise ConfigError(f"its knowledge cannot be: {error}") from None
     _check_law(config["law"])
-    return config | {"provenance": told}
+    return config | {"provenance": info}
 
 
-def _filled(told: dict[str, Any], **usual: Any) -> dict[str, Any]:
+def _filled(info: dict[str, Any], **usual: Any) -> dict[str, Any]:
     """What was told, in its order, and then what was not."""
-    return told | {key: value for key, value in usual.items() if key not in told}
+    return info | {key: value for key, value in usual.items() if key not in info}
 
 
 def _check(value: Any, checks: Mapping[str, Check], where: str) -> None:

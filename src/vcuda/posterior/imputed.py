@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.posterior.laws import Law, Prediction, mixture_shares, sample_mixture
+from vcuda.posterior.graph_posterior import GraphPosterior, Prediction, mixture_shares, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.point import ScoredGraphs
@@ -19,8 +19,9 @@ from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.trained import TrainedMixture
 
 # What can be learned from a complete table.
-MEMBER_LAWS: dict[str, type[Law]] = {
-    law.kind: law for law in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)
+MEMBER_KINDS: dict[str, type[GraphPosterior]] = {
+    graph_posterior.kind: graph_posterior
+    for graph_posterior in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)
 }
 
 
@@ -32,7 +33,7 @@ class ImputedMixture:
     answered by the mean over members, and every draw is one of a member that is drawn first.
     """
 
-    members: tuple[Law, ...]
+    members: tuple[GraphPosterior, ...]
     kind: ClassVar[str] = "imputed mixture"
 
     def __post_init__(self) -> None:
@@ -78,12 +79,12 @@ class ImputedMixture:
     ) -> Prediction:
         """Means and squared errors averaged over members, densities as those of a mixture."""
         shares = mixture_shares(rng, self.weights, graphs)
-        told = [self.members[member].predict(rng, values, size, names=names) for member, size in shares]
+        member_info = [self.members[member].predict(rng, values, size, names=names) for member, size in shares]
         weights = np.array([size / graphs for _, size in shares])
         return Prediction(
-            np.tensordot(weights, np.stack([one.mean for one in told]), axes=1),
-            float(weights @ [one.mse for one in told]),
-            logsumexp(np.stack([one.log_density for one in told]), axis=0, b=weights[:, None]),
+            np.tensordot(weights, np.stack([one.mean for one in member_info]), axes=1),
+            float(weights @ [one.mse for one in member_info]),
+            logsumexp(np.stack([one.log_density for one in member_info]), axis=0, b=weights[:, None]),
         )
 
     def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
@@ -106,8 +107,8 @@ class ImputedMixture:
     @classmethod
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ImputedMixture:
         members = []
-        for number, told in enumerate(config["members"]):
+        for number, member_info in enumerate(config["members"]):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            members.append(MEMBER_LAWS[told["kind"]].restore(told, own))
+            members.append(MEMBER_KINDS[member_info["kind"]].restore(member_info, own))
         return cls(tuple(members))

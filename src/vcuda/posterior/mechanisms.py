@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.models.integrated_noise import NoiseIntegrated
-from vcuda.posterior.discrete import DiscretePredictive
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.categorical import CategoricalPredictive
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.predictive import (
     AdditivePredictive,
     GaussianProcessPredictive,
@@ -281,7 +281,7 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
             "this model gives edge probabilities and graphs, but no functions, and so no effects; fit model linear, gp "
             "or additive for those"
         )
-    if isinstance(predictive, DiscretePredictive):
+    if isinstance(predictive, CategoricalPredictive):
         raise ConfigError(
             "the columns hold categories, whose effects are probabilities of labels and no numbers; ask for single ones"
         )

@@ -13,7 +13,7 @@ from scipy.special import expit, ndtr
 from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
-from vcuda.posterior.laws import Prediction, check_shapes, sample_mixture
+from vcuda.posterior.graph_posterior import Prediction, check_shapes, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel, draw_models
 from vcuda.posterior.predictive import Predictive
 from vcuda.posterior.predictives import restore_predictive
@@ -80,7 +80,7 @@ class OrderMixture:
         required: np.ndarray | None = None,
     ) -> OrderMixture:
         """From what the engine has learned: without loops, and without edges whose probability is below 1e-9."""
-        law = cls(
+        graph_posterior = cls(
             np.array(edge_logits, dtype=np.float32),
             np.array(means, dtype=np.float64),
             np.array(log_scale, dtype=np.float64),
@@ -88,13 +88,13 @@ class OrderMixture:
             predictive,
             None if required is None or not np.any(required) else np.array(required, dtype=bool),
         )
-        for k, logits in enumerate(law.edge_logits):
+        for k, logits in enumerate(graph_posterior.edge_logits):
             np.fill_diagonal(logits, -np.inf)
-            if law.required is not None:
-                logits[law.required] = -np.inf
-            for rows in law._stripes():
-                logits[rows][law._member_probabilities(k, rows) < SMALLEST_PROBABILITY] = -np.inf
-        return law
+            if graph_posterior.required is not None:
+                logits[graph_posterior.required] = -np.inf
+            for rows in graph_posterior._stripes():
+                logits[rows][graph_posterior._member_probabilities(k, rows) < SMALLEST_PROBABILITY] = -np.inf
+        return graph_posterior
 
     @property
     def nodes(self) -> int:

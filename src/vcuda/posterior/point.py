@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.posterior.laws import Prediction, Scaling, check_shapes
+from vcuda.posterior.graph_posterior import Prediction, Scaling, check_shapes
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.samples import GraphSamples
 
@@ -181,8 +181,8 @@ class ScoredGraphs:
         return Scaling(np.zeros(nodes), np.ones(nodes)) if self.units is None else self.units
 
     def config(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"names": list(self.graphs.names)}
-        return told if self.networks is None else told | {"networks": self.networks.config()}
+        config: dict[str, Any] = {"names": list(self.graphs.names)}
+        return config if self.networks is None else config | {"networks": self.networks.config()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         graphs = {name: getattr(self.graphs, name) for name in ("offsets", "sources", "targets", "weights")}

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vcuda.data.categories import Categories, codes_by_label, labelled_frame
+from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
 from vcuda.data.reading import as_dataset
-from vcuda.posterior.discrete import DiscretePredictive
-from vcuda.posterior.laws import Law, Prediction
+from vcuda.deprecation import warn_renamed
+from vcuda.posterior.categorical import CategoricalPredictive
+from vcuda.posterior.graph_posterior import GraphPosterior, Prediction
 from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
+    from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
-    from vcuda.summaries.discrete_effects import CategoryEffect
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.structures import NamedGraph
@@ -40,9 +41,9 @@ def as_sentence(parts: Sequence[str]) -> str:
 
 
 class Outcome(NamedTuple):
-    """What an engine returns: the law it learned, how that went, and the series it was watched by."""
+    """What an engine returns: its posterior over graphs, how far to trust it, and the series it was watched by."""
 
-    law: Law
+    graph_posterior: GraphPosterior
     status: Status
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
@@ -57,7 +58,7 @@ class Posterior:
     """
 
     names: tuple[str, ...]
-    law: Law
+    graph_posterior: GraphPosterior
     status: Status
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
@@ -65,15 +66,21 @@ class Posterior:
 
     @cached_property
     def _probabilities(self) -> np.ndarray:
-        probabilities = np.asarray(self.law.edge_probabilities(), dtype=np.float64)
+        probabilities = np.asarray(self.graph_posterior.edge_probabilities(), dtype=np.float64)
         probabilities.flags.writeable = False
         return probabilities
 
     @property
+    def law(self) -> GraphPosterior:
+        """The old name of ``graph_posterior``."""
+        warn_renamed("Posterior.law", "Posterior.graph_posterior")
+        return self.graph_posterior
+
+    @property
     def categories(self) -> Categories | None:
         """The labels of each column where the model is discrete, otherwise None."""
-        predictive = getattr(self.law, "predictive", None)
-        return predictive.labels if isinstance(predictive, DiscretePredictive) else None
+        predictive = getattr(self.graph_posterior, "predictive", None)
+        return predictive.labels if isinstance(predictive, CategoricalPredictive) else None
 
     @property
     def edge_probabilities(self) -> pd.DataFrame:
@@ -106,7 +113,7 @@ class Posterior:
 
     def sample(self, size: int = 1000, *, seed: int = 0) -> GraphSamples:
         """Draw DAGs from the posterior; every one is acyclic."""
-        return self.law.sample(np.random.default_rng(seed), self.names, size)
+        return self.graph_posterior.sample(np.random.default_rng(seed), self.names, size)
 
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
@@ -136,7 +143,7 @@ class Posterior:
         if table.names != self.names:
             table = as_dataset(table.to_frame()[list(self.names)])
         values = table.values if self.categories is None else codes_by_label(table, self.categories)
-        return self.law.predict(np.random.default_rng(seed), values, graphs, names=self.names)
+        return self.graph_posterior.predict(np.random.default_rng(seed), values, graphs, names=self.names)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -217,14 +224,21 @@ class Posterior:
 
         return compare(self, other)
 
-    def what_next(self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    def next_experiment(
+        self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0
+    ) -> pd.DataFrame:
         """The variables ranked by what an experiment that sets one of them is expected to teach about the graph.
 
         ``already`` names those that were set in experiments of their own, by default those that the fit was told of.
         """
-        from vcuda.summaries.experiments import what_next
+        from vcuda.summaries.experiments import next_experiment
 
-        return what_next(self, already=already, draws=draws, seed=seed)
+        return next_experiment(self, already=already, draws=draws, seed=seed)
+
+    def what_next(self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """The old name of :meth:`next_experiment`."""
+        warn_renamed("what_next()", "next_experiment()")
+        return self.next_experiment(already=already, draws=draws, seed=seed)
 
     def report(self, path: str | PathLike[str], *, curves: int = 3, seed: int = 0) -> None:
         """Write one self-contained HTML file: what was asked, what the data support, how far to trust it.

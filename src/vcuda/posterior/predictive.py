@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp
 from vcuda.models.additive import AdditiveBasisScore, ColumnBasis
 from vcuda.models.integrated_noise import NoiseIntegrated
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore
-from vcuda.posterior.laws import Predicted, Scaling, check_shapes
+from vcuda.posterior.graph_posterior import Predicted, Scaling, check_shapes
 
 # Trace of the kernel of all kept rows that features may leave to independent noise. Log densities of 200 new rows,
 # outlying ones among them, were then at most .0011 away from those of the full kernel, for normal, correlated and

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vcuda.data.dataset import Dataset
-from vcuda.data.large import LargeTable
+from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
 from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.discrete import BDeuScore
+from vcuda.models.categorical import BDeuScore
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.integrated_noise import NoiseIntegrated
 from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
-from vcuda.posterior.discrete import DiscretePredictive
-from vcuda.posterior.laws import Predicted, Scaling, check_shapes
+from vcuda.posterior.categorical import CategoricalPredictive
+from vcuda.posterior.graph_posterior import Predicted, Scaling, check_shapes
 from vcuda.posterior.predictive import AdditivePredictive, GaussianProcessPredictive, LinearPredictive, Predictive
 
 # Rows that a Gaussian process keeps: its predictions cost their cube for large sets of parents.
@@ -28,7 +28,7 @@ PREDICTIVES: dict[str, type[Predictive]] = {
     LinearPredictive.kind: LinearPredictive,
     AdditivePredictive.kind: AdditivePredictive,
     GaussianProcessPredictive.kind: GaussianProcessPredictive,
-    DiscretePredictive.kind: DiscretePredictive,
+    CategoricalPredictive.kind: CategoricalPredictive,
 }
 
 
@@ -64,8 +64,8 @@ class InterventionalPredictive:
 
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
         part, shift = self.of(target)
-        told = part.column(target, parents, scaled - shift)
-        return Predicted(told.mean + shift[target], told.log_density)
+        prediction = part.column(target, parents, scaled - shift)
+        return Predicted(prediction.mean + shift[target], prediction.log_density)
 
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "cells": self.cells, "parts": [part.config() for part in self.parts]}
@@ -104,7 +104,7 @@ def restore_predictive(config: Mapping[str, Any], arrays: Mapping[str, np.ndarra
 
 def predictive_for(
     score: LocalScore | SharedNoise,
-    data: Dataset | LargeTable,
+    data: Dataset | StreamedTable,
     *,
     noise_variance: float | None = None,
     scaling: Scaling | None = None,
@@ -120,7 +120,7 @@ def predictive_for(
     """
     discrete = kind_of(score)
     if isinstance(discrete, BDeuScore):
-        return None if data.categories is None else DiscretePredictive.of(data, discrete.equivalent_sample_size)
+        return None if data.categories is None else CategoricalPredictive.of(data, discrete.equivalent_sample_size)
     noise_prior = None
     if isinstance(score, SharedNoise):
         if noise_variance is None:
@@ -128,19 +128,19 @@ def predictive_for(
         noise_prior = (score.shape, score.scale)
         score = score.at(noise_variance)
 
-    def told(centre: np.ndarray, scale: np.ndarray) -> Scaling:
+    def to_units(centre: np.ndarray, scale: np.ndarray) -> Scaling:
         inner = Scaling(centre, scale)
         return inner if scaling is None else scaling.then(inner)
 
     if isinstance(score, InterventionalScore):
-        in_units = told(data.mean, score.scale)
+        in_units = to_units(data.mean, score.scale)
         parts = tuple(_of(part, in_units, noise_prior) for part in score.parts)
         return InterventionalPredictive(parts, score.part_of, score.shifts, in_units, int(score.free_rows.sum()))
     if isinstance(score, EqualNoiseScore):
         # Its Gram matrix is in a unit common to all columns.
         unit = data.scale[0] * np.sqrt(data.n / score.gram[0, 0])
-        return _of(score, told(data.mean, np.full(data.d, unit)), noise_prior)
-    return _of(score, told(data.mean, data.scale), noise_prior)
+        return _of(score, to_units(data.mean, np.full(data.d, unit)), noise_prior)
+    return _of(score, to_units(data.mean, data.scale), noise_prior)
 
 
 def _of(score: LocalScore, in_units: Scaling, noise_prior: tuple[float, float] | None) -> Predictive:

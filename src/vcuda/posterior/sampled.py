@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.posterior.discrete import DiscretePredictive
-from vcuda.posterior.laws import Prediction, check_shapes
+from vcuda.posterior.categorical import CategoricalPredictive
+from vcuda.posterior.graph_posterior import Prediction, check_shapes
 from vcuda.posterior.mechanisms import CausalModel, draw_models
 from vcuda.posterior.predictive import Predictive
 from vcuda.posterior.predictives import restore_predictive
@@ -46,8 +46,8 @@ class SampledGraphs:
         return draw_models(self.predictive, self.sample(rng, names, size), rng)
 
     def config(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"names": list(self.pool.names)}
-        return told if self.predictive is None else told | {"predictive": self.predictive.config()}
+        prediction: dict[str, Any] = {"names": list(self.pool.names)}
+        return prediction if self.predictive is None else prediction | {"predictive": self.predictive.config()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         pool = {name: getattr(self.pool, name) for name in ("offsets", "sources", "targets", "weights")}
@@ -75,32 +75,32 @@ def predict_rows(
             "this model gives edge probabilities and graphs, but no predictions; fit model linear, gp or additive "
             "for those"
         )
-    if isinstance(predictive, DiscretePredictive):
+    if isinstance(predictive, CategoricalPredictive):
         return _predict_labels(predictive, drawn, values.astype(np.int64))
     scaling = predictive.scaling
     scaled = scaling.apply(values, names)
     size, nodes = len(drawn), drawn.nodes
     mean, squared, log_density = np.zeros(values.shape), 0.0, np.zeros((size, len(values)))
     for target, parents, members in _parent_sets(drawn):
-        told = predictive.column(target, parents, scaled)
+        prediction = predictive.column(target, parents, scaled)
         share = len(members) / size
-        mean[:, target] += share * told.mean
-        undone = scaling.of(target).undo(told.mean[:, None])[:, 0]
+        mean[:, target] += share * prediction.mean
+        undone = scaling.of(target).undo(prediction.mean[:, None])[:, 0]
         squared += share * float(np.mean((values[:, target] - undone) ** 2))
-        log_density[members] += told.log_density
+        log_density[members] += prediction.log_density
     total = logsumexp(log_density, axis=0) - np.log(size) + scaling.log_jacobian(values)
     return Prediction(scaling.undo(mean), squared / nodes, total)
 
 
-def _predict_labels(predictive: DiscretePredictive, drawn: GraphSamples, codes: np.ndarray) -> Prediction:
+def _predict_labels(predictive: CategoricalPredictive, drawn: GraphSamples, codes: np.ndarray) -> Prediction:
     """The most probable label of every cell, its probability averaged over graphs; codes are those of the law."""
     size, rows = len(drawn), np.arange(len(codes))
     shares = [np.zeros((len(codes), levels)) for levels in predictive.levels.tolist()]
     log_density = np.zeros((size, len(codes)))
     for target, parents, members in _parent_sets(drawn):
-        told = predictive.probabilities(target, parents, codes)
-        shares[target] += len(members) / size * told
-        log_density[members] += np.log(told[rows, codes[:, target]])
+        prediction = predictive.probabilities(target, parents, codes)
+        shares[target] += len(members) / size * prediction
+        log_density[members] += np.log(prediction[rows, codes[:, target]])
     likely = np.stack([share.argmax(axis=1) for share in shares], axis=1)
     total = logsumexp(log_density, axis=0) - np.log(size)
     return Prediction(likely.astype(np.float64), np.nan, total, accuracy=float(np.mean(likely == codes)))

@@ -27,8 +27,8 @@ from vcuda.posterior.archives import (
 )
 from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
 from vcuda.posterior.drafts import DRAFTS, workshop
-from vcuda.posterior.imputed import MEMBER_LAWS, ImputedMixture
-from vcuda.posterior.laws import Law
+from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.samples import GraphSamples
@@ -36,7 +36,7 @@ from vcuda.posterior.samples import GraphSamples
 FORMAT = 1
 # The folder in a run where ``vcuda fit`` keeps what it has worked out.
 CHECKPOINT = "checkpoint"
-LAWS: dict[str, type[Law]] = {**MEMBER_LAWS, ImputedMixture.kind: ImputedMixture}
+LAWS: dict[str, type[GraphPosterior]] = {**MEMBER_KINDS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 LONGEST_REASON = 300
@@ -77,14 +77,14 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     config = {
         "format": FORMAT,
         "names": list(posterior.names),
-        "law": {"kind": posterior.law.kind, **posterior.law.config()},
+        "law": {"kind": posterior.graph_posterior.kind, **posterior.graph_posterior.config()},
         "status": {"code": posterior.status.code, "sentence": posterior.status.sentence},
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
     }
     arrays: dict[str, Any] = {
         "edge_probabilities": posterior.edge_probabilities.to_numpy(),
-        **{f"law.{name}": array for name, array in posterior.law.arrays().items()},
+        **{f"law.{name}": array for name, array in posterior.graph_posterior.arrays().items()},
         **{f"trace.{name}": array for name, array in posterior.trace.items()},
     }
     cells = {name: as_cell(name) for name in posterior.names}
@@ -129,21 +129,21 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         arrays = read_arrays(numbers)
         law_config, law_arrays = config["law"], _part(arrays, "law.")
         check_law_arrays(law_arrays, len(config["names"]))
-        law = LAWS[law_config["kind"]].restore(law_config, law_arrays)
-        for pool in _pools(law):
+        graph_posterior = LAWS[law_config["kind"]].restore(law_config, law_arrays)
+        for pool in _pools(graph_posterior):
             if pool.names != tuple(config["names"]):
                 raise ValueError("its graphs are about other columns")
             if not pool.all_acyclic():
                 raise ValueError("one of its graphs has a cycle")
         posterior = Posterior(
             names=tuple(config["names"]),
-            law=law,
+            graph_posterior=graph_posterior,
             status=Status(**config["status"]),
             diagnostics=config["diagnostics"],
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
         )
-        check_probabilities(law.edge_probabilities(), len(posterior.names))
+        check_probabilities(graph_posterior.edge_probabilities(), len(posterior.names))
         return posterior
     except RunError:
         raise
@@ -168,12 +168,12 @@ def _check_format(path: Path, config: Any) -> None:
         )
 
 
-def _pools(law: Law) -> Iterator[GraphSamples]:
+def _pools(graph_posterior: GraphPosterior) -> Iterator[GraphSamples]:
     """The graphs that a law holds, and those of its members."""
     for name in ("pool", "graphs"):
-        if isinstance(held := getattr(law, name, None), GraphSamples):
+        if isinstance(held := getattr(graph_posterior, name, None), GraphSamples):
             yield held
-    for member in getattr(law, "members", ()):
+    for member in getattr(graph_posterior, "members", ()):
         yield from _pools(member)
 
 

@@ -15,7 +15,7 @@ from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.lifting import Lift
 from vcuda.errors import RunError
 from vcuda.models import MODELS, Linear
-from vcuda.posterior.laws import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
+from vcuda.posterior.graph_posterior import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.point import Networks
 from vcuda.posterior.samples import GraphSamples

@@ -1,9 +1,9 @@
 """5. SUMMARIES: the questions that people ask of a posterior, one function each; `Posterior` has them as methods."""
 
+from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.comparison import Comparison, compare
-from vcuda.summaries.discrete_effects import CategoryEffect
 from vcuda.summaries.effects import Effect, effect, effects
-from vcuda.summaries.experiments import what_next
+from vcuda.summaries.experiments import next_experiment
 from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, blanket, paths
 from vcuda.summaries.structures import NamedGraph, best_graph, consensus, edge_types
 
@@ -22,6 +22,6 @@ __all__ = [
     "edge_types",
     "effect",
     "effects",
+    "next_experiment",
     "paths",
-    "what_next",
 ]

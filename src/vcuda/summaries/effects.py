@@ -16,10 +16,10 @@ from scipy.linalg import solve_triangular
 
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.posterior import Posterior
-from vcuda.summaries.discrete_effects import CategoryEffect, category_effect
+from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.variables import check_draws, two_positions
 
 LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
@@ -115,11 +115,13 @@ def effect(
         check_draws(draws)
     rng, range_rng = (np.random.default_rng([seed, stream]) for stream in (1, 2))
     if at is None:
-        values = _usual_range(posterior.law.models(range_rng, posterior.names, RANGE_MODELS), first, range_rng)
+        values = _usual_range(
+            posterior.graph_posterior.models(range_rng, posterior.names, RANGE_MODELS), first, range_rng
+        )
     else:
         values = _checked(at, cause)
     responses: list[_Response] = []
-    for model in posterior.law.models(rng, posterior.names, draws or LINEAR_DRAWS):
+    for model in posterior.graph_posterior.models(rng, posterior.names, draws or LINEAR_DRAWS):
         if model.scaling.logarithm[first] and values[0] <= 0:
             raise ConfigError(f"{cause!r} was fitted on its logarithm; give positive values, not {values[0]:g}")
         responses.append(_response(model, first, last, values, rng))
@@ -156,7 +158,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
         )
     drawn, apart = np.zeros((draws, nodes, nodes)), np.zeros((nodes, nodes))
     rng = np.random.default_rng([seed, 1])
-    for number, model in enumerate(posterior.law.models(rng, posterior.names, draws)):
+    for number, model in enumerate(posterior.graph_posterior.models(rng, posterior.names, draws)):
         if model.scaling.logarithm.any():
             raise ConfigError(
                 "columns were fitted on their logarithms, so that effects are curves; ask for single ones"

@@ -18,7 +18,7 @@ from vcuda.summaries.variables import check_draws, position
 _Patterns = dict[tuple[int, ...], dict[tuple[int, ...], float]]
 
 
-def what_next(
+def next_experiment(
     posterior: Posterior, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
     """Rank the variables by what an experiment that sets one of them is expected to teach about the graph.

@@ -10,7 +10,7 @@ import pandas as pd
 
 from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
-from vcuda.posterior.discrete import DiscretePredictive
+from vcuda.posterior.categorical import CategoricalPredictive
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictive import AdditivePredictive, LinearPredictive
 from vcuda.posterior.predictives import InterventionalPredictive
@@ -159,7 +159,7 @@ def _distinct(samples: GraphSamples) -> tuple[list[int], np.ndarray]:
 
 def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int]) -> np.ndarray | None:
     """Of some samples, up to a constant; None when the score takes too long or there is none."""
-    predictive = getattr(posterior.law, "predictive", None)
+    predictive = getattr(posterior.graph_posterior, "predictive", None)
     parts: tuple[Any, ...] = (predictive,)
     part_of = np.zeros(samples.nodes, dtype=np.int64)
     if isinstance(predictive, InterventionalPredictive):
@@ -167,7 +167,7 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
     scores = [
         part.local_score()
         for part in parts
-        if isinstance(part, LinearPredictive | AdditivePredictive | DiscretePredictive)
+        if isinstance(part, LinearPredictive | AdditivePredictive | CategoricalPredictive)
     ]
     if len(scores) < len(parts):
         return None

@@ -26,7 +26,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.infer.ahead import Ahead
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact.drawing import ancestor_shares, sample_graphs, sample_orders
 from vcuda.infer.exact.lattice import (
@@ -37,8 +36,9 @@ from vcuda.infer.exact.lattice import (
 )
 from vcuda.infer.exact.limits import check_size, until
 from vcuda.infer.exact.noise_grid import noise_grid
+from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.progress import Progress, ProgressCallback, silent
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.scores import LocalScore, SharedNoise
 from vcuda.posterior.samples import GraphSamples
 
@@ -96,7 +96,7 @@ def exact_posterior(
     memory_gb: float = 4.0,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-    workers: Workers = HERE,
+    workers: Workers = SERIAL,
 ) -> ExactResult:
     """Compute edge probabilities and evidence exactly, and draw independent orders and DAGs.
 
@@ -137,7 +137,7 @@ def exact_posterior(
     if isinstance(score, SharedNoise):
         lattices, log_weights, variances = noise_grid(score, prior, progress, keep=keep)
     else:
-        Ahead(workers, told=lambda: progress(Progress(0, nodes, SCORING))).full_tables(score, prior)
+        Prefetch(workers, on_progress=lambda: progress(Progress(0, nodes, SCORING))).full_tables(score, prior)
         lattices = [build_lattice(score, prior, progress, keep=keep)]
         log_weights, variances = np.array([lattices[0].log_total]), np.ones(1)
     log_total = float(logsumexp(log_weights))

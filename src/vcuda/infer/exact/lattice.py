@@ -152,7 +152,7 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
     return Lattice(score, weights, sums, first, shift)
 
 
-def _tables_at_once(score: LocalScore, prior: EdgePrior, told: Callable[[float], None]) -> np.ndarray | None:
+def _tables_at_once(score: LocalScore, prior: EdgePrior, on_progress: Callable[[float], None]) -> np.ndarray | None:
     """Do what is cheaper for all nodes together: the tables (d, 2**(d-1)) of an additive score, or None after a
     Gaussian process has scored the sets that it will be asked about."""
     parts = score.parts if isinstance(score, InterventionalScore) else (score,)
@@ -162,10 +162,10 @@ def _tables_at_once(score: LocalScore, prior: EdgePrior, told: Callable[[float],
         members = np.flatnonzero(part_of == number)
 
         def share_done(share: float, number: int = number) -> None:
-            told((number + share) / len(parts))
+            on_progress((number + share) / len(parts))
 
         if isinstance(part, AdditiveBasisScore):
-            found = part.all_tables(threads=THREADS, told=share_done)
+            found = part.all_tables(threads=THREADS, on_progress=share_done)
             tables = found if tables is None else tables
             tables[members] = found[members]
         elif isinstance(part, GaussianProcessScore):

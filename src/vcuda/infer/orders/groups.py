@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vcuda.infer.checkpoint import generator_state, set_generator
 from vcuda.infer.compilation import single_precision
-from vcuda.infer.journal import generator_state, set_generator
 from vcuda.infer.orders.sweeps import Chains, Classes, Network, Noise, draw_noise, masks_of, run_block, spread
-from vcuda.infer.workers import Told, Workers
+from vcuda.infer.workers import OnProgress, Workers
 
 # Along which axis the arrays that a block leaves behind are by replica; chains lie replica by replica.
 BY_REPLICA = {"energies": 1, "cold": 1, "edges": 0, "orders": 0, "holders": 0}
@@ -98,7 +98,7 @@ def run_in_groups(
     rng: np.random.Generator,
     betas: np.ndarray,
     swap: bool,
-    told: Told,
+    on_progress: OnProgress,
 ) -> list[dict[str, np.ndarray]]:
     """Run blocks of sweeps, ``betas`` (k, b, r, l), of all replicas on workers; ``rng`` is left as it is."""
     replicas, levels = holders.shape
@@ -116,7 +116,7 @@ def run_in_groups(
         )
         for first, last in pairwise(bounds)
     ]
-    found = workers.map(run_group, groups, shared=stage, told=told)
+    found = workers.map(run_group, groups, shared=stage, on_progress=on_progress)
     return [_joined(parts) for parts in zip(*found, strict=True)]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from vcuda.graphs import ancestors
-from vcuda.infer.ahead import Ahead
 from vcuda.infer.orders.candidates import Candidates
-from vcuda.infer.orders.growing import NOT_AHEAD
-from vcuda.infer.orders.matched import MatchedFilter, seconds_of_searches
-from vcuda.infer.workers import HERE
+from vcuda.infer.orders.interaction_filter import InteractionFilter, seconds_of_searches
+from vcuda.infer.orders.lazy_tables import NO_PREFETCH
+from vcuda.infer.prefetch import Prefetch
+from vcuda.infer.workers import SERIAL
 from vcuda.models.interventions import InterventionalScore, score_of
 
 # Matched filters are searched here if all searches take less: every worker would first make a filter of its own.
@@ -27,8 +27,8 @@ class _Filter:
         self.columns = columns
 
     @cached_property
-    def matched(self) -> MatchedFilter:
-        return MatchedFilter.of(self.columns)
+    def matched(self) -> InteractionFilter:
+        return InteractionFilter.of(self.columns)
 
 
 def _promising(shared: _Filter, asked: tuple[int, np.ndarray]) -> list[tuple[int, ...]]:
@@ -43,7 +43,7 @@ def search_hubs(
     *,
     cap: int,
     go_on: Callable[[int], bool] = lambda node: True,
-    ahead: Ahead = NOT_AHEAD,
+    prefetch: Prefetch = NO_PREFETCH,
 ) -> tuple[Candidates, int]:
     """Search all nodes for parents that show only together, among what does not descend from them in the best
     graph.
@@ -68,13 +68,13 @@ def search_hubs(
         part = score_of(score, members[0])
         shared = _Filter(part.exact.columns)
         promising: dict[int, list[tuple[int, ...]]] = {}
-        if ahead.is_worth_it and go_on(members[0]):
+        if prefetch.is_worth_it and go_on(members[0]):
             asked = [(target, pool(target)) for target in members]
             elsewhere = seconds_of_searches(part.exact.columns, len(members)) > WORTH_SECONDS
-            search = (ahead.workers if elsewhere else HERE).map
-            found = search(_promising, asked, shared=shared, told=lambda share: ahead.told())
+            search = (prefetch.workers if elsewhere else SERIAL).map
+            found = search(_promising, asked, shared=shared, on_progress=lambda share: prefetch.on_progress())
             promising = dict(zip(members, found, strict=True))
-            ahead.in_step(
+            prefetch.in_step(
                 (part.exact, part.hub_steps(part.exact.foreseen, target, graph[target], promising[target]))
                 for target in members
             )

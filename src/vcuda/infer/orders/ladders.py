@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Arrays, Checkpointer, fingerprint, generator_state, set_generator
 from vcuda.infer.devices import mesh_for, place
-from vcuda.infer.journal import FORGETFUL, Arrays, Journal, fingerprint, generator_state, set_generator
 from vcuda.infer.orders.groups import Stage, run_in_groups, seconds_of
-from vcuda.infer.orders.networks import network_of
 from vcuda.infer.orders.sweeps import (
     DIVIDED_CHAINS,
     Chains,
@@ -27,9 +26,10 @@ from vcuda.infer.orders.sweeps import (
     run_block,
     spread,
 )
+from vcuda.infer.orders.table_layout import network_of
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import Progress, ProgressCallback, always, in_time
-from vcuda.infer.workers import HERE, SECONDS_A_STRETCH, WORTH_SECONDS, Told, Workers
+from vcuda.infer.workers import SECONDS_A_STRETCH, SERIAL, WORTH_SECONDS, OnProgress, Workers
 
 BLOCK = 10
 # Practically zero: chains at this inverse temperature feel only the costs of fixed parents.
@@ -95,10 +95,10 @@ class Ladders:
         *,
         replicas: int,
         betas: np.ndarray,
-        journal: Journal = FORGETFUL,
-        workers: Workers = HERE,
+        checkpointer: Checkpointer = NO_CHECKPOINT,
+        workers: Workers = SERIAL,
     ) -> None:
-        self.rng, self.betas, self.journal, self.workers = rng, betas, journal, workers
+        self.rng, self.betas, self.checkpointer, self.workers = rng, betas, checkpointer, workers
         self._blocks = 0
         self.shape = (replicas, betas.size)
         self.mesh = mesh_for(replicas)
@@ -135,8 +135,8 @@ class Ladders:
         self._obey_fixed()
         if self._constrained and self.fresh.any():
             flat = np.where(self.fresh[:, None], FLAT, self.betas)
-            nobody = Clock(None, lambda progress: None, 1.0)
-            self.advance(np.broadcast_to(flat, (1, *self.shape)), Record(), swap=False, clock=nobody, detail="")
+            no_progress = Clock(None, lambda progress: None, 1.0)
+            self.advance(np.broadcast_to(flat, (1, *self.shape)), Record(), swap=False, clock=no_progress, detail="")
 
     def _obey_fixed(self) -> None:
         """Move nodes behind their fixed parents: single moves need many sweeps for it, and until then the parents that
@@ -172,7 +172,7 @@ class Ladders:
             betas = _block_betas(schedule, start)
             given = fingerprint(self._given, self.rng, self._orders, self._holders, betas, swap)
             self._blocks += 1
-            known = self.journal.recall(f"block {self._blocks}", given)
+            known = self.checkpointer.recall(f"block {self._blocks}", given)
             if known is not None:
                 self._replay(known, record)
                 clock.done += BLOCK
@@ -183,7 +183,7 @@ class Ladders:
             if elsewhere:
                 seen = elsewhere.pop(0)
                 self._replay(seen, record)
-                self.journal.keep(f"block {self._blocks}", given, partial(self._after, seen))
+                self.checkpointer.keep(f"block {self._blocks}", given, partial(self._after, seen))
                 clock.tell(BLOCK, detail)
                 if not clock.in_time():
                     break
@@ -199,12 +199,12 @@ class Ladders:
             seen = {name: np.asarray(getattr(block, name)) for name in ("energies", "cold", "edges", "swapped")}
             seen["swapped"] = seen["swapped"].reshape(-1, levels).sum(axis=0, dtype=np.int32)
             self._note(seen, record)
-            self.journal.keep(f"block {self._blocks}", given, partial(self._after, seen))
+            self.checkpointer.keep(f"block {self._blocks}", given, partial(self._after, seen))
             clock.tell(BLOCK, detail)
             if not clock.in_time():
                 break
 
-    def _run_elsewhere(self, schedule: np.ndarray, swap: bool, told: Told) -> list[dict[str, np.ndarray]]:
+    def _run_elsewhere(self, schedule: np.ndarray, swap: bool, on_progress: OnProgress) -> list[dict[str, np.ndarray]]:
         """Run the next blocks of a schedule on workers, if that is worth it; returns what each leaves behind."""
         assert self._classes is not None
         if self.workers.count == 1:
@@ -223,7 +223,7 @@ class Ladders:
             rng=self.rng,
             betas=np.stack([_block_betas(schedule, start) for start in range(0, stretch * BLOCK, BLOCK)]),
             swap=swap,
-            told=told,
+            on_progress=on_progress,
         )
 
     def _note(self, seen: Arrays, record: Record) -> None:

@@ -18,18 +18,18 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer
 from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of
 from vcuda.infer.edge_prior import EdgePrior, edge_prior
-from vcuda.infer.journal import FORGETFUL, Journal
-from vcuda.infer.orders.agreement import compare_replicas, differ, judge
+from vcuda.infer.orders.diagnostics import compare_replicas, differ, judge
 from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Search
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.workers import HERE, Workers
-from vcuda.models.discrete import BDeuScore
+from vcuda.infer.workers import SERIAL, Workers
+from vcuda.models.categorical import BDeuScore
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
 from vcuda.posterior.posterior import Status
@@ -79,8 +79,8 @@ def run_orders(
     start_order: np.ndarray | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-    journal: Journal = FORGETFUL,
-    workers: Workers = HERE,
+    checkpointer: Checkpointer = NO_CHECKPOINT,
+    workers: Workers = SERIAL,
 ) -> OrdersResult:
     """Sample orders and DAGs from the posterior.
 
@@ -132,7 +132,7 @@ def run_orders(
     clock = Clock(
         _with_time_to_end(deadline, nodes), progress, total=spec.sweeps + annealing + 4 * spec.round_sweeps + 60
     )
-    ladders = Ladders(rng, replicas=spec.replicas, betas=betas, journal=journal, workers=workers)
+    ladders = Ladders(rng, replicas=spec.replicas, betas=betas, checkpointer=checkpointer, workers=workers)
     search = Search(spec, score, prior, ladders, clock, start_order, workers)
     final = Record()
     log_ratios = np.full((0, betas.size), np.nan)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vcuda.infer.ahead import Ahead
+from vcuda.infer.checkpoint import cached, fingerprint, generator_state, ragged, set_generator, split
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.journal import fingerprint, generator_state, once, ragged, set_generator, split
 from vcuda.infer.orders.candidates import (
     Candidates,
     all_others,
@@ -20,9 +19,11 @@ from vcuda.infer.orders.candidates import (
     settle,
     widen,
 )
-from vcuda.infer.orders.filling import OutOfTimeError, build_tables
 from vcuda.infer.orders.greedy_parents import parents_in_order
-from vcuda.infer.orders.growing import (
+from vcuda.infer.orders.hill_climb_check import HillClimbCheck, hill_climb_check, log_score_of
+from vcuda.infer.orders.hubs import search_hubs
+from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
+from vcuda.infer.orders.lazy_tables import (
     foresee_gains,
     foresee_tables,
     forget_unasked,
@@ -30,14 +31,13 @@ from vcuda.infer.orders.growing import (
     growing,
     screen_of,
 )
-from vcuda.infer.orders.hubs import search_hubs
-from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
-from vcuda.infer.orders.second_opinion import Opinion, log_score_of, second_opinion
+from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
+from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.progress import always
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import kind_of, of_most_rows
 from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
@@ -66,11 +66,13 @@ class Search:
         ladders: Ladders,
         clock: Clock,
         start_order: np.ndarray | None,
-        workers: Workers = HERE,
+        workers: Workers = SERIAL,
     ) -> None:
         self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
         self.workers = workers
-        self.ahead = Ahead(workers, go_on=clock.in_time, told=lambda: clock.tell(0, "scores of sets of parents"))
+        self.prefetch = Prefetch(
+            workers, go_on=clock.in_time, on_progress=lambda: clock.tell(0, "scores of sets of parents")
+        )
         self.shared = score if isinstance(score, SharedNoise) else None
         self.variance = 1.0
         if isinstance(score, SharedNoise):
@@ -87,7 +89,7 @@ class Search:
         self.rounds = 0
         self.converged = False
         self.totals: list[float] = []
-        self.opinion: Opinion | None = None
+        self.opinion: HillClimbCheck | None = None
         self._seen: set[tuple[int, int]] = set()
         self.candidates: Candidates
         self.tables: ParentTables
@@ -99,7 +101,7 @@ class Search:
         nodes, spec = self.score.nodes, self.spec
         if nodes <= self.full:
             self.candidates = all_others(self.prior)
-            self.ahead.full_tables(self.score, self.prior)
+            self.prefetch.full_tables(self.score, self.prior)
             self._build()
             if self.shared is None:
                 self.converged = True
@@ -125,7 +127,7 @@ class Search:
             new = 0
             if nodes > self.full:
                 if self.grows:
-                    foresee_gains(self.score, graphs, self.ahead)
+                    foresee_gains(self.score, graphs, self.prefetch)
                 widened = widen(
                     self.score,
                     self.prior,
@@ -145,7 +147,7 @@ class Search:
             if not self.clock.in_time():
                 break
             if self.grows:
-                new += grow_tables(self.score, self.candidates.free, graphs, ranks, ahead=self.ahead)
+                new += grow_tables(self.score, self.candidates.free, graphs, ranks, prefetch=self.prefetch)
                 if new == 0 and not hubs_searched:
                     hubs_searched = True
                     self.candidates, new = search_hubs(
@@ -154,7 +156,7 @@ class Search:
                         graphs[0],
                         cap=self.cap,
                         go_on=self._say("parents that show only together"),
-                        ahead=self.ahead,
+                        prefetch=self.prefetch,
                     )
             if new == 0 and settled and nodes > self.full and not opinion_asked:
                 opinion_asked = True
@@ -186,7 +188,7 @@ class Search:
             return ragged("free", found.free) | ragged("fixed", found.fixed)
 
         given = fingerprint(spec, self.order, self.variance)
-        known = once(self.ladders.journal, "first candidates", given, find, complete=self.clock.in_time)
+        known = cached(self.ladders.checkpointer, "first candidates", given, find, complete=self.clock.in_time)
         return Candidates(tuple(split("free", known)), tuple(split("fixed", known)))
 
     def _was_wrong(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
@@ -199,18 +201,18 @@ class Search:
         rng = self.ladders.rng
 
         def ask() -> dict[str, np.ndarray]:
-            found = second_opinion(self.score, self.prior, rng, graphs[0], go_on=go_on)
+            found = hill_climb_check(self.score, self.prior, rng, graphs[0], go_on=go_on)
             if found is None:
                 return {"generator": generator_state(rng)}
-            told = {"log score": np.array(found.log_score), "order": found.order, "generator": generator_state(rng)}
-            return told | ragged("graph", found.graph)
+            result = {"log score": np.array(found.log_score), "order": found.order, "generator": generator_state(rng)}
+            return result | ragged("graph", found.graph)
 
         given = fingerprint(graphs[0], rng, self.variance)
-        known = once(self.ladders.journal, "second opinion", given, ask, complete=self.clock.in_time)
+        known = cached(self.ladders.checkpointer, "second opinion", given, ask, complete=self.clock.in_time)
         set_generator(rng, known["generator"])
         self.opinion = None
         if "order" in known:
-            self.opinion = Opinion(float(known["log score"]), split("graph", known), known["order"])
+            self.opinion = HillClimbCheck(float(known["log score"]), split("graph", known), known["order"])
         if self.opinion is None or self.opinion.log_score <= log_score_of(self.score, self.prior, graphs[0]) + BETTER:
             return False
         parts = zip(self.candidates.free, self.candidates.fixed, self.opinion.graph, strict=True)
@@ -239,7 +241,7 @@ class Search:
             return dict.fromkeys(("missing_edges", "left_out_edges", "left_out_probability"))
         graphs, ranks = self._best_graphs()
         if self.grows:
-            foresee_gains(self.score, graphs, self.ahead)
+            foresee_gains(self.score, graphs, self.prefetch)
         missing = int(left_out(self.score, self.prior, self.candidates, graphs, ranks).improves.sum())
         if not self.grows:
             graphs, ranks = self._sampled_graphs()
@@ -317,7 +319,7 @@ class Search:
         # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
         same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
         if self.grows:
-            foresee_tables(self.score, self.candidates, self.prior, self.ahead)
+            foresee_tables(self.score, self.candidates, self.prior, self.prefetch)
         found = build_tables(
             self.score,
             self.prior,

@@ -14,9 +14,9 @@ from jax.sharding import Mesh
 from vcuda.dags.base import DagPrior
 from vcuda.infer.devices import WHOLE, divide, divided
 from vcuda.infer.restarts import Members
+from vcuda.infer.straight_through.early_stopping import choose
 from vcuda.infer.straight_through.elbo import NOTHING_KNOWN, Known, Rows, Terms, Trained, elbo_terms
 from vcuda.infer.straight_through.settings import StraightThrough
-from vcuda.infer.straight_through.watch import choose
 from vcuda.models.base import FunctionalModel, ModelParams
 
 Array = jax.Array | np.ndarray

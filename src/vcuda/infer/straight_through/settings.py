@@ -11,7 +11,7 @@ from vcuda.dags.base import DagDistribution
 from vcuda.dags.priority import PriorityDags
 from vcuda.errors import ConfigError
 from vcuda.models.base import FunctionalModel, Noise
-from vcuda.posterior.laws import ColumnScaling
+from vcuda.posterior.graph_posterior import ColumnScaling
 
 ScalingRule = Literal["auto", "raw", "common", "columns"]
 Validation = Literal["averaged", "authors"]

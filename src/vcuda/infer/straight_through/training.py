@@ -12,28 +12,28 @@ import numpy as np
 from vcuda.dags.base import DagPrior
 from vcuda.dags.lifting import Lift
 from vcuda.data.dataset import Dataset
-from vcuda.infer.compilation import single_precision, use_compilation_cache
-from vcuda.infer.devices import devices_of, divided, mesh_for, place
-from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.journal import (
-    FORGETFUL,
-    Journal,
+from vcuda.infer.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpointer,
     fingerprint,
     generator_state,
     set_generator,
     tree_arrays,
     tree_like,
 )
+from vcuda.infer.compilation import single_precision, use_compilation_cache
+from vcuda.infer.devices import devices_of, divided, mesh_for, place
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
+from vcuda.infer.straight_through.early_stopping import EarlyStopping
 from vcuda.infer.straight_through.elbo import Known, Terms, shuffled_rows, split_rows
 from vcuda.infer.straight_through.parts import Moving, Part, Setting, restart_axes, run_part, steps_keys
 from vcuda.infer.straight_through.program import Problem, State, Stretch, foreseen_seconds, program_for
 from vcuda.infer.straight_through.settings import StraightThrough, rate_at, scaling_rule
-from vcuda.infer.straight_through.watch import Watch
-from vcuda.infer.workers import HERE, WORTH_SECONDS, Workers
+from vcuda.infer.workers import SERIAL, WORTH_SECONDS, Workers
 from vcuda.models.base import FunctionalModel
-from vcuda.posterior.laws import Scaling
+from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.trained import TrainedMixture
 
@@ -56,8 +56,8 @@ def run_straight_through(
     units: Scaling | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-    journal: Journal = FORGETFUL,
-    workers: Workers = HERE,
+    checkpointer: Checkpointer = NO_CHECKPOINT,
+    workers: Workers = SERIAL,
 ) -> Outcome:
     """Train all restarts, and mix them.
 
@@ -95,11 +95,11 @@ def run_straight_through(
     # Steps are keyed by restart and number, so that neither chunks nor devices change a number. What is drawn once for
     # all restarts uses a generator that compiles in a third of the time.
     step_keys = steps_keys(seed, engine.restarts)
-    once = jax.random.key(seed, impl="unsafe_rbg")
-    init_key, validation_key, elbo_key = jax.random.split(once, 3)
+    cached = jax.random.key(seed, impl="unsafe_rbg")
+    init_key, validation_key, elbo_key = jax.random.split(cached, 3)
     shuffle = np.random.default_rng(seed)
     state = place(program.init(jax.random.split(init_key, engine.restarts), step_keys, data.d), mesh, divided())
-    watch = Watch(
+    watch = EarlyStopping(
         state.trained,
         restarts=engine.restarts,
         patience=engine.patience,
@@ -110,12 +110,12 @@ def run_straight_through(
     an_epoch_seconds = an_epoch * foreseen_seconds(program, state.trained, train)
     apart = can_be_apart(engine.restarts, mesh) and engine.epochs * an_epoch_seconds > WORTH_SECONDS
     pace = Pace()
-    elsewhere = Elsewhere(workers if apart else HERE, pace, deadline)
+    elsewhere = Elsewhere(workers if apart else SERIAL, pace, deadline)
     nothing = Terms(*np.asarray(jnp.zeros((3, engine.restarts))))
     taken, sums = 0, nothing
     given = fingerprint(engine, model, prior, seed, train, validation, free, odds, edges.required)
     before, order = generator_state(shuffle), np.zeros((engine.restarts, 0), dtype=np.int32)
-    last = journal.recall("state", given)
+    last = checkpointer.recall("state", given)
     if last is not None:
         taken, sums = int(last["taken"]), Terms(*last["sums"])
         state = state._replace(
@@ -177,7 +177,7 @@ def run_straight_through(
 
         going = np.flatnonzero(watch.active)
         found = run_in_parts(
-            workers, run_part, moving, restart_axes(moving), places=going, part=part, shared=setting, told=tell
+            workers, run_part, moving, restart_axes(moving), places=going, part=part, shared=setting, on_progress=tell
         )
         return state._replace(trained=place(found.trained, None), optimiser=place(found.optimiser, None)), found.sums
 
@@ -199,7 +199,7 @@ def run_straight_through(
                         state, total = moved(stretch)
                 taken += steps
                 sums = jax.device_get(total)
-                journal.keep("state", given, kept)
+                checkpointer.keep("state", given, kept)
                 if deadline is not None and time.monotonic() > deadline:
                     raise OutOfTimeError
                 if pace.is_due():
@@ -221,7 +221,7 @@ def run_straight_through(
         elbo = np.asarray(watch.last_elbo, dtype=np.float64)
     elbo = np.where(np.isfinite(elbo) & ~watch.failed, elbo, -np.inf)
     weights = _softmax(elbo) if np.isfinite(elbo).any() else np.full(engine.restarts, 1 / engine.restarts)
-    law = TrainedMixture(
+    graph_posterior = TrainedMixture(
         dags=engine.dags,
         model=model,
         dag_params=jax.device_get(chosen.dags),
@@ -234,7 +234,7 @@ def run_straight_through(
     diagnostics = {
         "elbo": elbo.tolist(),
         "restart_weights": weights.tolist(),
-        "restart_disagreement": _disagreement(law),
+        "restart_disagreement": _disagreement(graph_posterior),
         "epochs": (watch.stopped_at * engine.check_every).tolist(),
         "restarts_failed": int(watch.failed.sum()),
         "kl_weight": engine.kl_weight,
@@ -242,7 +242,7 @@ def run_straight_through(
         "seconds_training": pace.seconds + elsewhere.seconds,
         "seconds_compilation": time.perf_counter() - started - pace.seconds - elsewhere.seconds,
     }
-    return Outcome(law, _status(watch, weights, diagnostics, stopped), diagnostics, watch.trace())
+    return Outcome(graph_posterior, _status(watch, weights, diagnostics, stopped), diagnostics, watch.trace())
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:
@@ -250,13 +250,13 @@ def _softmax(values: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum()
 
 
-def _disagreement(law: TrainedMixture) -> float:
+def _disagreement(graph_posterior: TrainedMixture) -> float:
     """The largest difference in one edge's probability between two restarts that both carry weight."""
-    probabilities = law.component_probabilities()[law.weights > 0.01]
+    probabilities = graph_posterior.component_probabilities()[graph_posterior.weights > 0.01]
     return float(np.max(probabilities.max(axis=0) - probabilities.min(axis=0)))
 
 
-def _status(watch: Watch, weights: np.ndarray, diagnostics: dict[str, Any], stopped: str | None) -> Status:
+def _status(watch: EarlyStopping, weights: np.ndarray, diagnostics: dict[str, Any], stopped: str | None) -> Status:
     best = int(np.argmax(weights))
     if watch.failed.all():
         return Status(

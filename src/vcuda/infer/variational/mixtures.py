@@ -11,10 +11,10 @@ from scipy.special import ndtr as normal_cdf
 
 from vcuda.dags.lifting import Lift
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.variational.natural_steps import State
+from vcuda.infer.variational.edge_gains import Tiers
+from vcuda.infer.variational.natural_gradient import State
 from vcuda.infer.variational.settings import STILL_STEPS
 from vcuda.infer.variational.starts import obeying
-from vcuda.infer.variational.toggles import Tiers
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import BGeScore, SharedNoise
 from vcuda.posterior.posterior import Status, as_sentence

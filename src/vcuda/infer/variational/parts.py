@@ -10,8 +10,8 @@ import numpy as np
 
 from vcuda.infer.compilation import double_precision, single_precision, use_compilation_cache
 from vcuda.infer.restarts import Members, picked, widened
-from vcuda.infer.variational.natural_steps import STATE_AXES, Problem, Schedule, State, advance
-from vcuda.infer.variational.toggles import Tiers
+from vcuda.infer.variational.edge_gains import Tiers
+from vcuda.infer.variational.natural_gradient import STATE_AXES, Problem, Schedule, State, advance
 
 
 class Setting(NamedTuple):

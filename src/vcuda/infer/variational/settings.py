@@ -9,8 +9,8 @@ import numpy as np
 
 from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.variational.natural_steps import Schedule
-from vcuda.infer.variational.toggles import Regressions, Tiers
+from vcuda.infer.variational.edge_gains import Regressions, Tiers
+from vcuda.infer.variational.natural_gradient import Schedule
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import GramScore

@@ -11,13 +11,13 @@ import numpy as np
 from scipy.special import ndtri as normal_quantile
 
 from vcuda.errors import ConfigError
-from vcuda.infer.climbing import climb_orders
+from vcuda.infer.checkpoint import Checkpointer, cached, fingerprint, generator_state, set_generator
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.journal import Journal, fingerprint, generator_state, once, set_generator
+from vcuda.infer.hill_climbing import climb_orders
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.infer.progress import always
-from vcuda.infer.variational.natural_steps import OrderParams, State
+from vcuda.infer.variational.natural_gradient import OrderParams, State
 from vcuda.infer.variational.settings import LINEAR_PARENTS, SMALL, Variational
 from vcuda.models.interventions import InterventionalScore, kind_of, of_most_rows
 from vcuda.models.scores import BGeScore, EqualNoiseScore, SharedNoise
@@ -37,7 +37,7 @@ def first_orders(
     given: np.ndarray | None,
     rng: np.random.Generator,
     restarts: int,
-    journal: Journal,
+    checkpointer: Checkpointer,
     go_on: Callable[[], bool] = always,
 ) -> list[np.ndarray]:
     """Return the orders that the first restarts begin with; the others find theirs by tempering.
@@ -64,7 +64,9 @@ def first_orders(
             found = climb_orders(score, prior, rng, count=lacking, climbs=climbs, max_parents=most, go_on=go_on)
             return {"orders": np.array(found, dtype=np.int64), "generator": generator_state(rng)}
 
-        known_orders = once(journal, "first orders", fingerprint(rng, lacking, climbs, most), climbed, complete=go_on)
+        known_orders = cached(
+            checkpointer, "first orders", fingerprint(rng, lacking, climbs, most), climbed, complete=go_on
+        )
         set_generator(rng, known_orders["generator"])
         orders += list(known_orders["orders"])
     return [obeying(order, prior) for order in orders]

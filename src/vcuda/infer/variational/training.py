@@ -32,14 +32,15 @@ import jax
 import numpy as np
 
 from vcuda.errors import ConfigError
+from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, tree_arrays, tree_like
 from vcuda.infer.compilation import use_compilation_cache
 from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.journal import FORGETFUL, Journal, fingerprint, tree_arrays, tree_like
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, in_time, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
+from vcuda.infer.variational.edge_gains import regressions
 from vcuda.infer.variational.mixtures import VariationalResult, mixed
-from vcuda.infer.variational.natural_steps import (
+from vcuda.infer.variational.natural_gradient import (
     DIVIDED_SCHEDULE,
     DIVIDED_STATE,
     STATE_AXES,
@@ -51,8 +52,7 @@ from vcuda.infer.variational.natural_steps import (
 from vcuda.infer.variational.parts import Part, Setting, precision_of, run_part, steps_key
 from vcuda.infer.variational.settings import SMALL, STILL_STEPS, Variational, schedule_of, tiers_of
 from vcuda.infer.variational.starts import first_orders, initial_state, rounded
-from vcuda.infer.variational.toggles import regressions
-from vcuda.infer.workers import HERE, Workers
+from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.interventions import kind_of
 from vcuda.models.scores import BGeScore, LocalScore, ScoreSpec, SharedNoise
 
@@ -71,8 +71,8 @@ def run_variational(
     names: Sequence[str] | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
-    journal: Journal = FORGETFUL,
-    workers: Workers = HERE,
+    checkpointer: Checkpointer = NO_CHECKPOINT,
+    workers: Workers = SERIAL,
 ) -> VariationalResult:
     """Train all restarts, and mix them.
 
@@ -121,7 +121,7 @@ def run_variational(
     prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
     rng = np.random.default_rng(seed)
     restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
-    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, journal, in_time(deadline))
+    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, checkpointer, in_time(deadline))
     tiers = tiers_of(spec, table, nodes, prior)
     steps = spec.steps or (300 if nodes <= SMALL or table.block > 1 else 600)
     schedule = schedule_of(spec, prepared, steps, restarts, nodes, ordered=len(orders))
@@ -130,7 +130,7 @@ def run_variational(
 
     pace, taken, stopped = Pace(), 0, None
     given = fingerprint(spec, seed, schedule, state, tiers)
-    known = journal.recall("state", given)
+    known = checkpointer.recall("state", given)
     if known is not None:
         taken, state = int(known["taken"]), tree_like("state", state, known)
     with precision_of(dtype):
@@ -148,9 +148,9 @@ def run_variational(
         apart = nodes > SMALL and can_be_apart(restarts, mesh)
         options = {"count": spec.graph_samples, "tiers": tiers, "apart": apart, "mesh": mesh}
         everyone = np.arange(restarts)
-        elsewhere = Elsewhere(workers if apart else HERE, pace, deadline)
+        elsewhere = Elsewhere(workers if apart else SERIAL, pace, deadline)
 
-        def told(share: float = 0.0) -> None:
+        def report(share: float = 0.0) -> None:
             detail = f"ELBO {np.asarray(state.elbo)[taken - 1].max():,.1f}"
             progress(Progress(min(taken, steps), steps, detail))
 
@@ -163,7 +163,7 @@ def run_variational(
                 return Part(places, picked(state, STATE_AXES, places), restarts, taken, more)
 
             found = run_in_parts(
-                workers, run_part, state, STATE_AXES, places=everyone, part=part, shared=setting, told=told
+                workers, run_part, state, STATE_AXES, places=everyone, part=part, shared=setting, on_progress=report
             )
             return place(found, None)
 
@@ -181,9 +181,9 @@ def run_variational(
                     with pace.timing(more):
                         state = moved(more)
                 taken += more
-                journal.keep("state", given, partial(_kept, state, taken))
+                checkpointer.keep("state", given, partial(_kept, state, taken))
                 if pace.is_due():
-                    told()
+                    report()
         except KeyboardInterrupt:
             if taken == 0:
                 raise

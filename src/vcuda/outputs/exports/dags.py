@@ -125,8 +125,8 @@ def average_over_dags(
     weights = np.array([member.weight for member in members])
     if not (np.all(weights >= 0) and 0 < weights.sum() < 1 + 1e-6):
         raise ConfigError("the weights of DAGs must not be negative and must sum to at most one")
-    told = np.array([_number_and_error(estimate(member.graph)) for member in members])
-    values, errors = told[:, 0], told[:, 1]
+    answer = np.array([_number_and_error(estimate(member.graph)) for member in members])
+    values, errors = answer[:, 0], answer[:, 1]
     known = np.isfinite(values)
     identified = float(weights[known].sum() / weights.sum())
     mean = between = within = math.nan
@@ -146,12 +146,12 @@ def average_over_dags(
     return AveragedEstimate(mean, between, within, identified, float(min(weights.sum(), 1.0)), table)
 
 
-def _number_and_error(told: Estimate) -> tuple[float, float]:
-    if told is None:
+def _number_and_error(answer: Estimate) -> tuple[float, float]:
+    if answer is None:
         return math.nan, math.nan
-    if isinstance(told, tuple):
-        return float(told[0]), float(told[1])
-    return float(told), math.nan
+    if isinstance(answer, tuple):
+        return float(answer[0]), float(answer[1])
+    return float(answer), math.nan
 
 
 def dowhy_estimate(
@@ -194,10 +194,10 @@ def dowhy_estimate(
         found = model.identify_effect(proceed_when_unidentifiable=False)
         if getattr(found, "no_directed_path", False):
             return 0.0
-        told = model.estimate_effect(found, method_name=method)
-        if told.value is None:
+        answer = model.estimate_effect(found, method_name=method)
+        if answer.value is None:
             return None
-        value = float(np.ravel(told.value)[0])
-        return (value, float(np.ravel(told.get_standard_error())[0])) if standard_errors else value
+        value = float(np.ravel(answer.value)[0])
+        return (value, float(np.ravel(answer.get_standard_error())[0])) if standard_errors else value
 
     return estimate

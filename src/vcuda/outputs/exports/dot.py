@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from vcuda.data.wording import shortened
+from vcuda.data.messages import shortened
 from vcuda.errors import DataError
 from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges
 
@@ -134,14 +134,14 @@ class _Reader:
             self._edges.append(Edge(source, target, number(attributes.get("probability", 1.0), source, target)))
 
     def _attributes(self) -> dict[str, str]:
-        told: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         while self._skip("["):
             while not self._skip("]"):
                 key = self._name()
-                told[key] = self._name() if self._skip("=") else "true"
+                attributes[key] = self._name() if self._skip("=") else "true"
                 if not self._skip(","):
                     self._skip(";")
-        return told
+        return attributes
 
     def _name(self) -> str:
         token = self._here

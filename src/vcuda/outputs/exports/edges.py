@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vcuda.data.wording import listed, nearest, shortened
+from vcuda.data.messages import listed, nearest, shortened
 from vcuda.errors import ConfigError, DataError
 from vcuda.graphs import is_dag
 from vcuda.posterior import GraphSamples, Posterior
@@ -72,16 +72,16 @@ def listed_edges(table: pd.DataFrame) -> list[Edge]:
 
 def table_of_edges(edges: Iterable[Edge], found: Iterable[str], names: Sequence[str] | None = None) -> pd.DataFrame:
     """A table from the edges and the names that a file told; ``names`` give another order, or more of them."""
-    told = list(dict.fromkeys(found)) if names is None else list(names)
-    known = {name: k for k, name in enumerate(told)}
-    matrix = np.zeros((len(told), len(told)))
+    listed_names = list(dict.fromkeys(found)) if names is None else list(names)
+    known = {name: k for k, name in enumerate(listed_names)}
+    matrix = np.zeros((len(listed_names), len(listed_names)))
     if names is not None:
-        _check_unique(told)
+        _check_unique(listed_names)
         for name in found:
             if name not in known:
                 raise DataError(
                     f"the graph has a variable {shortened(name)} that is not among the names given"
-                    f"{nearest(name, told)}: they are {listed(told)}."
+                    f"{nearest(name, listed_names)}: they are {listed(listed_names)}."
                 )
     for source, target, probability in edges:
         if source == target:
@@ -97,7 +97,7 @@ def table_of_edges(edges: Iterable[Edge], found: Iterable[str], names: Sequence[
                 f"the edge from {shortened(source)} to {shortened(target)} stands there twice: keep one of them."
             )
         matrix[place] = probability
-    return named_table(told, matrix)
+    return named_table(listed_names, matrix)
 
 
 def number(text: Any, source: str, target: str) -> float:

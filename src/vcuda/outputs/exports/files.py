@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from vcuda.data.messages import listed, shortened
 from vcuda.data.spreadsheets import as_cell, from_cell
-from vcuda.data.wording import listed, shortened
 from vcuda.errors import ConfigError, DataError
 from vcuda.outputs.exports.dot import from_dot, to_dot
 from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges
@@ -131,7 +131,7 @@ def from_graphml(text: str, *, names: Sequence[str] | None = None) -> pd.DataFra
         tree = nx.read_graphml(io.BytesIO(text.encode("utf-8")))
     except (SyntaxError, ValueError, LookupError, nx.NetworkXException) as error:
         raise DataError(f"GraphML text: it cannot be read ({error}): write the file again.") from error
-    exact = {node: json.loads(told) for node, told in tree.nodes(data=_EXACT_NAME) if told is not None}
+    exact = {node: json.loads(text) for node, text in tree.nodes(data=_EXACT_NAME) if text is not None}
     return from_networkx(nx.relabel_nodes(tree, exact), names=names)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vcuda.data.wording import listed, shortened
+from vcuda.data.messages import listed, shortened
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.outputs.exports.edges import (
     Edge,
@@ -68,8 +68,8 @@ def from_networkx(graph: nx.DiGraph, *, names: Sequence[str] | None = None) -> p
     if len(set(found)) < len(found):
         raise DataError("two nodes of the networkx graph are written alike, such as 1 and '1': rename one of them.")
     edges = [
-        Edge(str(source), str(target), number(1.0 if told is None else told, str(source), str(target)))
-        for source, target, told in graph.edges(data="probability")
+        Edge(str(source), str(target), number(1.0 if labels is None else labels, str(source), str(target)))
+        for source, target, labels in graph.edges(data="probability")
     ]
     return table_of_edges(edges, found, names)
 
@@ -122,19 +122,19 @@ def from_causal_learn(graph: Any, *, names: Sequence[str] | None = None) -> pd.D
     """
     graph = getattr(graph, "G", graph)
     if hasattr(graph, "get_node_names"):
-        told = [str(name) for name in graph.get_node_names()] if names is None else list(names)
+        labels = [str(name) for name in graph.get_node_names()] if names is None else list(names)
         marks = np.asarray(graph.graph)
     else:
-        told, marks = _named_matrix(graph, names, "causal-learn's marks")
+        labels, marks = _named_matrix(graph, names, "causal-learn's marks")
     edge = marks != 0
     known = np.isin(marks, (TAIL, 0, ARROW)) & (edge == edge.T) & ~((marks == ARROW) & (marks.T == ARROW))
     if not known.all():
         i, j = np.argwhere(~known)[0]
         raise DataError(
-            f"the edge between {shortened(told[i])} and {shortened(told[j])} has the marks {marks[i, j]} and "
+            f"the edge between {shortened(labels[i])} and {shortened(labels[j])} has the marks {marks[i, j]} and "
             f"{marks[j, i]}: expected a tail (-1) and an arrowhead (1), or two tails; hidden causes are not known here."
         )
-    return table_of_edges(_edges_of(marks == TAIL, told), told)
+    return table_of_edges(_edges_of(marks == TAIL, labels), labels)
 
 
 def to_lingam(graph: Exportable, *, minimum: float = 0.0) -> pd.DataFrame:
@@ -151,8 +151,8 @@ def from_lingam(matrix: npt.ArrayLike | pd.DataFrame, *, names: Sequence[str] | 
 
     ``from_lingam(weights, names=names) != 0`` is the graph.
     """
-    told, numbers = _named_matrix(matrix, names, "LiNGAM's matrix")
-    return named_table(told, numbers.T)
+    labels, numbers = _named_matrix(matrix, names, "LiNGAM's matrix")
+    return named_table(labels, numbers.T)
 
 
 def _named_matrix(matrix: Any, names: Sequence[str] | None, what: str) -> tuple[list[str], np.ndarray]:

@@ -1,0 +1,156 @@
+"""Blocks of rows, each cell checked as it is read: what a table is cut into that need not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcuda.data.checks import LARGEST_VALUE, check_cells
+from vcuda.data.columns import left_out
+from vcuda.data.in_memory import cells_from_arrow
+from vcuda.data.interventions import set_cells
+from vcuda.data.messages import shortened
+from vcuda.data.raw_table import TEXT_REMEDY, FloatArray, RawTable, as_labels, is_number
+from vcuda.errors import DataError
+
+
+class Reading(NamedTuple):
+    """How far a pass is: rows read so far, and the share of all bytes, between 0 and 1."""
+
+    rows: int
+    share: float
+
+
+OnProgress = Callable[[Reading], None]
+# Runs a function, as ``mapped(function, items, shared=..., told=...)``, on all items somewhere else: the results of
+# ``function(shared, item)`` in the order of the items.
+Mapped = Callable[..., list[Any]]
+
+
+def silent(reading: Reading) -> None:
+    """Tell nobody."""
+
+
+class Block(NamedTuple):
+    """Some rows that follow each other: a new array each time, which the one who asked for it may change.
+
+    ``values`` (n_b, d), each column contiguous; ``start``, the first row's place in the whole table; ``least`` and
+    ``largest`` (d,) of these rows; ``targets``, the sets of columns that some of these rows say were set, by position,
+    and ``regime`` (n_b,), which of the sets each row has. Without a column of targets there is one set, the empty one.
+    """
+
+    values: FloatArray
+    start: int
+    least: FloatArray
+    largest: FloatArray
+    targets: tuple[tuple[int, ...], ...]
+    regime: npt.NDArray[np.intp]
+
+
+class BlockReader:
+    """One pass over a part of a table: ``done`` rows so far, and the ``share`` of the part that they are."""
+
+    kind: str
+
+    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None) -> None:
+        self.raw, self.names, self.target_column = raw, names, target_column
+        # As they stand in the file, which may have spaces around names, and another order than the first file.
+        written = {name.strip(): name for name in raw.names}
+        self.columns = [written[name] for name in names]
+        self.target = None if target_column is None else written[target_column]
+        self.done, self.share = 0, 0.0
+
+    def batches(self, most: int) -> Iterator[Any]:
+        """Record batches of Arrow, of about so many rows or of as many as the format has."""
+        raise NotImplementedError
+
+    def blocks(self, most: int, *, start: int) -> Iterator[Block]:
+        """The rows in blocks of at most so many; the first row is row ``start`` of the whole table."""
+        for batch in self.batches(most):
+            for offset in range(0, batch.num_rows, most):
+                part = batch.slice(offset, most)
+                block = self._block(part, start)
+                self.done += part.num_rows
+                yield block
+
+    def _block(self, batch: Any, start: int) -> Block:
+        rows = batch.num_rows
+        by_column = np.empty((len(self.columns), rows))
+        for k, column in enumerate(self.columns):
+            by_column[k] = self._numbers(batch, column)
+        least, largest = by_column.min(axis=1), by_column.max(axis=1)
+        # One comparison that is false for NaN finds every bad cell; which it was is asked afterwards.
+        if not ((least >= -LARGEST_VALUE) & (largest <= LARGEST_VALUE)).all():
+            self._refuse(by_column.T)
+        targets, regime = self._regimes(batch)
+        return Block(by_column.T, start + self.done, least, largest, targets, regime)
+
+    def _numbers(self, batch: Any, column: str) -> Any:
+        import pyarrow as pa
+
+        cells = batch.column(column)
+        if str(cells.type) == "double" and cells.null_count == 0:
+            return cells.to_numpy()
+        if self.kind == "text" and str(cells.type) == "string":
+            try:
+                return cells.cast("float64").to_numpy(zero_copy_only=False)
+            except pa.ArrowInvalid:
+                pass  # what Arrow does not take, such as +1.5, is read as a small table is, or refused with its row
+        table = pa.Table.from_arrays([cells], names=[column])
+        read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text")
+        if read.kinds[0] == "labels":
+            self._refuse_labels(column, None if str(cells.type).startswith("dictionary") else cells.to_pylist())
+        return read.values[:, 0]
+
+    def _refuse_labels(self, column: str, cells: list[Any] | None) -> None:
+        remedy = f"{TEXT_REMEDY} (categories are taken from tables that fit into memory)"
+        if cells is None:
+            raise DataError(f"{self.raw.source}: column {shortened(column)} holds categories: {remedy}.")
+        row = next((row for row, cell in enumerate(cells) if cell is not None and not is_number(cell)), 0)
+        where = f"{self._place(row)} of column {shortened(column)}"
+        raise DataError(f"{self.raw.source}: {where} holds {shortened(cells[row])}, which is not a number: {remedy}.")
+
+    def _place(self, row: int) -> str:
+        return self.raw.place(self.done + row)
+
+    def _refuse(self, values: FloatArray) -> None:
+        """Tell of the first row with a bad cell; how many more there are, only the whole file could say."""
+        row = int(np.argmax(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)))
+        missing = np.flatnonzero(np.isnan(values[row]))
+        if missing.size:
+            raise DataError(
+                f"{self.raw.source}: a value is missing in column {shortened(self.names[missing[0]])}, in "
+                f"{self._place(row)}, the first that was met: fill in what is missing, or leave out such rows or the "
+                "column (gaps are filled in by a fit of tables that fit into memory)."
+            )
+        place = self._place(row)
+        check_cells(replace(self.raw, place=lambda _: place), self.names, values[row : row + 1])
+
+    def _regimes(self, batch: Any) -> tuple[tuple[tuple[int, ...], ...], npt.NDArray[np.intp]]:
+        if self.target is None:
+            return ((),), np.zeros(batch.num_rows, dtype=np.intp)
+        cells = batch.column(self.target)
+        if str(cells.type).startswith("dictionary"):
+            cells = cells.dictionary_decode()
+        # Few labels for many rows: each is understood once.
+        encoded = cells.dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy().astype(np.intp)
+        held = set_cells(
+            as_labels(encoded.dictionary.to_pylist()),
+            self.names,
+            column=self.target_column or "",
+            source=self.raw.source,
+            place=lambda label: self._place(int(np.argmax(codes == label))),
+            left_out=left_out(self.raw, self.names, self.target_column),
+        )
+        sets = [tuple(np.flatnonzero(row).tolist()) for row in held]
+        targets = tuple(dict.fromkeys(sets))
+        return targets, np.array([targets.index(each) for each in sets], dtype=np.intp)[codes]
+
+    def wanted(self) -> list[str]:
+        """The columns to read, as they stand in the file."""
+        return self.columns if self.target is None else [*self.columns, self.target]

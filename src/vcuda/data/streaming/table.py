@@ -1,0 +1,231 @@
+"""Tables that stay on disk: what a fit asks of them, from passes over their files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcuda.data.checks import memory_available
+from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
+from vcuda.data.dataset import Dataset
+from vcuda.data.files import from_path
+from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
+from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
+from vcuda.data.raw_table import FloatArray
+from vcuda.data.reading import as_dataset
+from vcuda.data.streaming.blocks import Mapped, OnProgress, silent
+from vcuda.data.streaming.file_readers import cells_on_disk
+from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
+from vcuda.data.streaming.passes import gather
+from vcuda.data.streaming.statistics import Statistics
+from vcuda.errors import ConfigError, DataError
+
+# Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
+STREAMED_CELLS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedTable:
+    """A table on disk and the statistics of it; what it shares with a `Dataset` has the same names.
+
+    Build it with `open_table`.
+    """
+
+    data: Any
+    statistics: Statistics
+    choice: ColumnChoice = EVERY_COLUMN
+
+    # A table that is streamed has only numbers, and all of them.
+    missing = None
+    categories = None
+
+    def __repr__(self) -> str:
+        return f"LargeTable({self.n:,} rows x {self.d:,} columns in {self.source!r})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.statistics.names
+
+    @property
+    def n(self) -> int:
+        return self.statistics.rows
+
+    @property
+    def d(self) -> int:
+        return len(self.statistics.names)
+
+    @property
+    def source(self) -> str:
+        return self.statistics.source
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.statistics.notes
+
+    @property
+    def fingerprint(self) -> str:
+        return self.statistics.fingerprint
+
+    @property
+    def target_column(self) -> str | None:
+        return self.statistics.target_column
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.statistics.mean
+
+    @property
+    def scale(self) -> FloatArray:
+        return self.statistics.scale
+
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        return self.statistics.moments.least, self.statistics.moments.largest
+
+    @cached_property
+    def sample(self) -> Dataset:
+        """Rows in memory, drawn uniformly."""
+        return self.statistics.sampled()
+
+    @property
+    def positive(self) -> npt.NDArray[np.bool_]:
+        """The columns (d,) of which every row has a logarithm, and not those of the sample alone."""
+        return self.statistics.moments.least > 0
+
+    def sample_to_fit(self) -> Dataset:
+        """The sample, for models that are fitted to rows; refused where a rare value of a column is not in it."""
+        sample, always = self.sample, None if self.design is None else self.design.always
+        for k, name in enumerate(self.names):
+            if always is not None and always[k]:
+                continue
+            free = sample.values[sample.free_rows(k), k]
+            if len(free) < FEWEST_FREE_ROWS or free.min() == free.max():
+                raise DataError(
+                    f"{self.source}: column {shortened(name)} does not vary in the {sample.n:,} of {self.n:,} rows "
+                    "that were drawn at random for a model that needs rows: leave the column out "
+                    f"{HOW_TO_LEAVE_OUT}, or use model linear or additive, with engine exact, orders or variational, "
+                    "for which all rows count."
+                )
+        return sample
+
+    @cached_property
+    def design(self) -> Design | None:
+        """What experiments set, in numbers of rows; None where they set nothing."""
+        regimes = {targets: moments.rows for targets, moments in self.statistics.regimes.items() if targets}
+        if not regimes:
+            return None
+        held = [sum(rows for targets, rows in regimes.items() if name in targets) for name in self.names]
+        alone = [regimes.get((name,), 0) for name in self.names]
+        return Design(self.n, sum(regimes.values()), np.array(held), np.array(alone))
+
+    @property
+    def free_counts(self) -> npt.NDArray[np.int64]:
+        """How many cells of each column (d,) were not set by an experiment."""
+        return np.full(self.d, self.n) if self.design is None else self.n - self.design.held
+
+    def with_logarithms(
+        self, columns: npt.ArrayLike, *, on_progress: OnProgress = silent, mapped: Mapped | None = None
+    ) -> StreamedTable:
+        """The table with the logarithms of the columns marked in (d,) booleans, by another pass over its files."""
+        marked = np.asarray(columns, dtype=bool)
+        if not marked.any():
+            return self
+        again = gather(
+            self.data,
+            interventions=self.target_column,
+            choice=self.statistics.choice,
+            logarithm=marked,
+            sample_rows=max(1, len(self.statistics.sample.rows)),
+            on_progress=on_progress,
+            mapped=mapped,
+        )
+        if again.fingerprint != self.fingerprint:
+            raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
+        return StreamedTable(self.data, again, self.choice)
+
+
+def open_table(
+    data: Any,
+    *,
+    interventions: Any = None,
+    streamed: bool | None = None,
+    choice: ColumnChoice = EVERY_COLUMN,
+    on_progress: OnProgress = silent,
+    mapped: Mapped | None = None,
+) -> Any:
+    """A table as `fit` takes it: a `LargeTable` of a folder, a large file or a large Dask DataFrame, and a `Dataset` of
+    all else.
+
+    ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
+    fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
+    """
+    if isinstance(data, StreamedTable):
+        if choice:
+            raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
+        return data
+
+    def in_memory() -> Dataset:
+        return as_dataset(
+            data, interventions=interventions, columns=choice.columns, without=choice.without, missing="keep"
+        )
+
+    kept = data if is_partitioned(data) else _path(data)
+    by_column = interventions is None or isinstance(interventions, str)
+    if kept is not None:
+        _check_wish(kept, streamed, by_column=by_column)
+    if kept is None or streamed is False or not by_column:
+        return in_memory()
+    cells = np.inf if streamed else _cells(kept, interventions, choice, mapped)
+    if cells <= STREAMED_CELLS:
+        return in_memory()
+    try:
+        found = gather(kept, interventions=interventions, choice=choice, on_progress=on_progress, mapped=mapped)
+    except DataError:
+        if BYTES_A_CELL * cells > memory_available():
+            raise
+        return in_memory()
+    return StreamedTable(kept, found, choice)
+
+
+def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
+    """Refuse what a table that is not in memory cannot do."""
+    is_folder = isinstance(kept, Path) and kept.is_dir()
+    if is_folder and streamed is False:
+        raise ConfigError(
+            f"streamed=False has a table read into memory, and {kept} is a folder, whose files are read block by "
+            "block: leave it out, or give the path of one file"
+        )
+    if (is_folder or streamed) and not by_column:
+        raise ConfigError(
+            "interventions as a mask go with a table that is read into memory: of one that is read block by block (a "
+            "folder, or streamed=True) give the name of a column that says for each row what was set"
+        )
+
+
+def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: Mapped | None) -> float:
+    """About how many cells the chosen columns have of a table that is not in memory; of a folder, more than fit."""
+    if is_partitioned(kept):
+        taken = variable_columns(described(kept), interventions, choice) if choice else range(len(kept.columns))
+        return cells_in(narrowed(kept, taken), mapped=mapped)
+    if kept.is_dir():
+        return np.inf
+    if not choice:
+        return cells_on_disk(kept)
+    raw = from_path(kept)
+    return cells_on_disk(kept) * len(variable_columns(raw, interventions, choice)) / len(raw.names)
+
+
+def _path(data: Any) -> Path | None:
+    """The file or folder that a table is in, if it is in one."""
+    from vcuda.data import library
+
+    if not isinstance(data, (str, os.PathLike)) or data in library.names():
+        return None
+    path = Path(data).expanduser()
+    return path if path.exists() else None

@@ -1,0 +1,280 @@
+"""What a report says in words: the question, what came out, and how far to trust it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vcuda.errors import ConfigError
+from vcuda.posterior.posterior import Posterior, as_sentence
+from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.effects import Effect, effect, effects
+from vcuda.summaries.structures import NamedGraph
+
+MODEL_WORDS = {
+    "linear": "linear: each variable is a weighted sum of its direct causes, plus noise",
+    "additive": "additive: each variable is a sum of smooth functions of its direct causes, plus noise",
+    "gp": "Gaussian process: each variable is a smooth function of all its direct causes together, plus noise",
+    "mlp": "neural network: each variable is a trained function of its direct causes, plus noise",
+    "discrete": "discrete: probabilities of each variable's categories for every combination of its direct causes",
+}
+NOISE_WORDS = {
+    "unit": "variance one for every variable",
+    "equal": "one variance shared by all variables",
+    "unequal": "a variance of its own for each variable",
+}
+ENGINE_WORDS = {
+    "exact": "exact: every graph is counted",
+    "orders": "orders: tempered sampling over the orders of the variables",
+    "variational": "variational: the nearest member of a family of distributions over graphs",
+    "straight-through": "straight-through: a distribution over graphs, trained by gradient",
+}
+VERDICTS = {
+    "ok": "The computation can be relied on",
+    "warning": "Read with caution",
+    "interrupted": "Stopped before it was done",
+    "failed": "Do not use these numbers",
+}
+DIAGNOSTIC_WORDS = {
+    "imputations": "times that the missing cells were filled in; the probabilities are means over the fillings",
+    "imputation_sd_mean": "standard deviation of the probability of an edge between fillings, mean over all edges",
+    "imputation_sd_largest": "the same, of the edge that hangs most on the missing cells; 0 is best",
+    "missing_cells": "cells that were missing",
+    "disagreement": "largest difference between two halves of the runs about the probability of one edge; 0 is best",
+    "standard_error": "largest sampling error of the probability of an edge; 0 is best",
+    "effective_draws": "the least known open edge is known as well as from so many independent graphs; more is better",
+    "replicas": "independent runs of the sampler",
+    "replicas_kept": "runs that reached the best graphs, and count",
+    "sweeps": "rounds of the sampler over all variables",
+    "missing_edges": "edges that would improve the fit but were not considered; 0 is best",
+    "left_out_edges": "edges expected among those that were not considered; near 0 is best",
+    "left_out_probability": "of the most probable edge that was not considered; near 0 is best",
+    "doubtful_parents": "causes that had to be taken for certain; 0 is best",
+    "restart_disagreement": "largest difference between restarts about the probability of one edge; 0 is best",
+    "restarts_failed": "restarts that came to nothing; 0 is best",
+    "elbo_rise": "by which share the fit was still improving at its end; 0 is best",
+    "most_expected_parents": "expected direct causes of the variable that has most",
+    "parents_left_out": "share of the last steps that met more causes than can be weighed; 0 is best",
+    "log_evidence": "log probability of the table under this model; only differences between models mean something",
+    "noise_variance": "the variance of the noise that all variables share, in the units of the fit",
+}
+LIKELY, SURE = 0.5, 0.9
+# Effects of all pairs cost one function a variable and draw; curves cost simulations of single pairs.
+MOST_VARIABLES_FOR_ALL_EFFECTS, FUNCTIONS_DRAWN = 250, 20_000
+MOST_EFFECTS, CURVE_DRAWS = 40, 40
+# An effect on categories takes about a millisecond a draw when there are few variables above it.
+MOST_CATEGORY_EFFECTS, FEW_VARIABLES, CATEGORY_DRAWS = 12, 30, 200
+
+
+def asked(posterior: Posterior) -> list[tuple[str, str]]:
+    """What was asked: labels and answers."""
+    made = posterior.provenance
+    data, model, engine = made["data"], made["model"], made["engine"]
+    answers = [
+        ("Data", data["source"]),
+        ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns"),
+        ("Model", MODEL_WORDS.get(model["name"], model["name"])),
+    ]
+    if posterior.categories is not None:
+        answers.append(("Categories", _categories(posterior)))
+    if model.get("noise"):
+        answers.append(("Noise", NOISE_WORDS.get(model["noise"], model["noise"])))
+    if made.get("logarithm"):
+        answers.append(("Taken by their logarithm", ", ".join(made["logarithm"])))
+    if made.get("standardise"):
+        answers.append(("Columns", "brought to mean 0 and variance 1 first"))
+    answers.append(("Engine", ENGINE_WORDS.get(engine["name"], engine["name"])))
+    if made.get("prior"):
+        probability = made["prior"]["edge_probability"]
+        answers.append(
+            ("Before the data", f"an edge has the probability {probability:.3g} where the order of the two allows it")
+        )
+    answers += [("Known beforehand", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
+    if made.get("time_limit") is not None:
+        answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
+    return answers
+
+
+def _categories(posterior: Posterior, most: int = 12) -> str:
+    """The labels of the first columns, in the order in which they are coded."""
+    assert posterior.categories is not None
+    sentences = [
+        f"{name}: {', '.join(labels[:6])}{f' and {len(labels) - 6} more' if len(labels) > 6 else ''}"
+        for name, labels in zip(posterior.names[:most], posterior.categories, strict=False)
+    ]
+    more = len(posterior.names) - most
+    return "; ".join(sentences) + (f"; and {more:,} more columns" if more > 0 else "")
+
+
+def _knowledge(known: dict[str, Any]) -> list[str]:
+    said = []
+    for key, words in (("required", "required"), ("forbidden", "forbidden")):
+        if known.get(key):
+            said.append(f"{words}: " + "; ".join(f"{source} → {target}" for source, target in known[key]))
+    if known.get("tiers"):
+        within = "" if known.get("within_tiers", True) else ", no edges inside a tier"
+        said.append("tiers, earlier first: " + " | ".join(", ".join(tier) for tier in known["tiers"]) + within)
+    for key, words in (("roots", "without causes"), ("sinks", "without effects")):
+        if known.get(key):
+            said.append(f"{words}: " + ", ".join(known[key]))
+    if known.get("probabilities"):
+        said.append(
+            "probabilities of their own: "
+            + "; ".join(
+                f"{source} → {target} {probability:g}" for source, target, probability in known["probabilities"]
+            )
+        )
+    return said
+
+
+def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
+    """What the data support, in sentences: first how the model was chosen, then what it found."""
+    probabilities = posterior.edge_probabilities.to_numpy()
+    pairs = np.triu(probabilities + probabilities.T, k=1)
+    directions = np.triu(np.maximum(probabilities, probabilities.T), k=1)
+    likely = pairs >= LIKELY
+    settled = likely & (directions >= SURE * pairs)
+    count, decided, sure = int(likely.sum()), int(settled.sum()), int((pairs >= SURE).sum())
+    sentences = list(posterior.provenance.get("choice", {}).get("sentences", []))
+    total = len(posterior.names) * (len(posterior.names) - 1) // 2
+    sentences.append(f"The posterior expects {probabilities.sum():.1f} edges between the {total:,} pairs of variables.")
+    if not count:
+        sentences.append(f"No pair is joined with a probability of {LIKELY} or more: the data do not settle any edge.")
+        return sentences
+    sentences.append(
+        f"Pairs that are joined with a probability of at least {LIKELY}: {count:,}; with at least {SURE}: {sure:,}. "
+        f"The direction is settled (nine to one or better) for {decided:,} of the {count:,}, and open for "
+        f"{count - decided:,}."
+    )
+    sentences.append(consensus.rule)
+    return sentences
+
+
+def assumptions(posterior: Posterior) -> list[str]:
+    """What the reading of an arrow as a cause rests on, whatever the computation did."""
+    model = posterior.provenance["model"]
+    rests = [
+        "An arrow is a direct cause only if no unmeasured variable drives both of its ends, nothing feeds back on its "
+        "own causes, and the rows are independent of each other. No computation can check that for you.",
+        "A probability of 0.8 means: under the model and the prior, eight of ten such edges are there.",
+    ]
+    if model.get("score") in ("BGe", "BDeu"):
+        rests.append(
+            "This model cannot tell graphs of one Markov equivalence class apart: where the direction of an edge is "
+            "open, more rows will not settle it, but an experiment or knowledge can."
+        )
+    return rests
+
+
+def diagnostics(posterior: Posterior) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
+    """Numbers with their meaning, and all others by their names."""
+    sentences, others = [], []
+    for key, value in posterior.diagnostics.items():
+        name = key.replace("_", " ")
+        if key in DIAGNOSTIC_WORDS and isinstance(value, int | float) and not isinstance(value, bool):
+            sentences.append((name, _brief(value), DIAGNOSTIC_WORDS[key]))
+        elif value is not None:
+            others.append((name, _brief(value)))
+    order = list(DIAGNOSTIC_WORDS)
+    return sorted(sentences, key=lambda row: order.index(row[0].replace(" ", "_"))), others
+
+
+def _brief(value: Any, most: int = 300) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list) and value and all(isinstance(item, int | float) for item in value):
+        text = ", ".join(f"{item:.4g}" for item in value)
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= most else text[:most] + " …"
+
+
+def strongest_effects(
+    posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
+) -> tuple[pd.DataFrame | None, list[Effect] | list[CategoryEffect], str]:
+    """Total effects: a line for each of the surest pairs where effects are numbers, curves of few where they bend.
+
+    Of categories, which have no lines, a table for each of some pairs.
+
+    The last is the sentence that says what they are, or why there are none.
+    """
+    nodes = len(posterior.names)
+    if posterior.categories is not None:
+        return _category_effects(posterior, consensus, most_curves=most_curves, seed=seed)
+    reason = ""
+    if nodes <= MOST_VARIABLES_FOR_ALL_EFFECTS:
+        draws = int(np.clip(FUNCTIONS_DRAWN // nodes, 100, 1000))
+        try:
+            table = effects(posterior, draws=draws, seed=seed)
+        except ConfigError as error:
+            reason = str(error)
+        else:
+            likely = table[table.probability_zero < 1 - LIKELY].head(MOST_EFFECTS)
+            return likely, [], _effects_sentence(len(likely), draws)
+    pairs = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most_curves)
+    curves: list[Effect] = []
+    for row in pairs.itertuples():
+        try:
+            at = _usual_range(posterior, str(row.source), seed)
+            found = effect(posterior, str(row.source), str(row.target), at=at, draws=CURVE_DRAWS, seed=seed)
+            assert isinstance(found, Effect)
+            curves.append(found)
+        except ConfigError as error:
+            return None, [], as_sentence([reason or str(error)])
+    if not curves:
+        sentences = "Curves were not asked for." if not most_curves else "No edge is sure enough for a curve."
+        return None, [], sentences
+    sentence = (
+        "The expected value of the effect when the cause is set to a value, for the surest edges; the band holds 90 % "
+        f"of the posterior, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
+    )
+    return None, curves, sentence
+
+
+def _category_effects(
+    posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
+) -> tuple[None, list[CategoryEffect], str]:
+    """Of few variables the effects of all edges of the consensus, up to a dozen; of many only those asked for."""
+    most = max(most_curves, MOST_CATEGORY_EFFECTS) if len(posterior.names) <= FEW_VARIABLES else most_curves
+    pairs = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most)
+    try:
+        found = [
+            category_effect(posterior, str(row.source), str(row.target), draws=CATEGORY_DRAWS, seed=seed)
+            for row in pairs.itertuples()
+        ]
+    except ConfigError as error:
+        return None, [], as_sentence([str(error)])
+    if not found:
+        sentences = "No edge is sure enough for its effect." if most else "Effects were not asked for."
+        return None, [], sentences
+    sentence = (
+        "How probable each category of the effect is when the cause is set to one of its own, along all paths, for the "
+        "surest edges; the interval holds 90 % of the posterior, the uncertainty of the graph included "
+        f"({CATEGORY_DRAWS} causal models drawn for each)."
+    )
+    return None, found, sentence
+
+
+def _usual_range(posterior: Posterior, cause: str, seed: int) -> list[float] | None:
+    """1.5 standard deviations around the mean of a column that was standardised for the fit; None for others.
+
+    Saves the models that would otherwise be drawn to find the range: as many again as for a curve, or more.
+    """
+    model = next(iter(posterior.graph_posterior.models(np.random.default_rng(seed), posterior.names, 1)))
+    scaling = model.scaling.of(posterior.names.index(cause))
+    if scaling.centre[0] == 0 and scaling.scale[0] == 1:
+        return None
+    return scaling.undo(np.linspace(-1.5, 1.5, 21)[:, None])[:, 0].tolist()
+
+
+def _effects_sentence(number: int, draws: int) -> str:
+    if not number:
+        return f"No pair of variables has a directed path between them with a probability above {LIKELY}."
+    return (
+        "By how much the effect changes when the cause is set one unit higher, along all paths, in the units of the "
+        f"table. The interval holds 90 % of the posterior, the uncertainty of the graph included ({draws:,} causal "
+        f"models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
+    )
