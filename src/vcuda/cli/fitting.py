@@ -242,9 +242,10 @@ def fit(
         raise OutputError(f"{error}; the result is saved in {run}") from error
     if posterior.status.code != "ok" and (quiet or as_json):
         say(console, f"vcuda: {posterior.status.sentence}")
-    if posterior.status.code == "interrupted" or stop.asked:
-        if stop.asked:
-            say(console, f"vcuda: {saved_in_words(run)}")
+    if stop.asked:
+        say(console, f"vcuda: {saved_in_words(run)}")
+    # A fit that ends at its own time limit did what was asked.
+    if stop.asked or (posterior.status.code == "interrupted" and options["time_limit"] is None):
         raise typer.Exit(interrupts.EXIT_CODE)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
