@@ -371,7 +371,7 @@ def test_the_model_is_chosen_once_and_told(gappy, monkeypatch):
 
 
 def test_asked_logarithms_are_taken_in_every_filling(gappy):
-    fitted = vcuda.fit(np.exp(gappy), model="linear", logarithm=["a", "b"], engine="exact", imputations=2)
+    fitted = vcuda.fit(np.exp(gappy), model="linear", log=["a", "b"], engine="exact", imputations=2)
     assert fitted.provenance["logarithm"] == ["a", "b"]
     raw = vcuda.fit(np.exp(gappy), model="linear", engine="exact", imputations=2)
     assert raw.provenance["logarithm"] == []

@@ -165,14 +165,10 @@ def open_table(
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
     fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
     """
-    if isinstance(data, StreamedTable):
-        if choice:
-            raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
-        return data
 
     def in_memory() -> Dataset:
         return as_dataset(
-            data, interventions=interventions, columns=choice.columns, without=choice.without, missing="keep"
+            data, interventions=interventions, columns=choice.columns, exclude=choice.exclude, missing="keep"
         )
 
     kept = data if is_partitioned(data) else _path(data)
