@@ -232,8 +232,8 @@ REFUSED = {
     "no label at all": (column(pd.Categorical([None] * 60, categories=["a"])), "there is no value in column 'odd'"),
     "one label": (
         column("same"),
-        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (without=, "
-        "--without), it has neither causes nor effects.",
+        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (exclude=, "
+        "--exclude), it has neither causes nor effects.",
     ),
     "one truth value": (column([True] * 60), "'odd' does not vary ('true' in every row)"),
     "dates as text": (column(["01.02.2024", "03/04/2023"] * 30), "column 'odd' holds dates or times"),
@@ -331,7 +331,7 @@ def test_orders_agrees_with_exact():
     assert difference.max() < 5 * orders.diagnostics["standard_error"] + 1e-6
 
 
-def test_auto_takes_the_discrete_model_without_comparing_and_says_so(posterior):
+def test_auto_takes_the_categorical_model_without_comparing_and_says_so(posterior):
     assert posterior.provenance["model"]["name"] == "categorical"
     assert posterior.provenance["model"]["score"] == "BDeu"
     assert "noise" not in posterior.provenance["model"]

@@ -751,7 +751,7 @@ def test_a_checkpoint_of_somebody_else_names_no_other_folder_and_no_odd_options(
     assert run("fit", csv, "-o", folder, *COMMAND, "--time-limit", 1e-9).code == 130
     request = folder / "checkpoint" / "request.json"
     sound = json.loads(request.read_text())
-    for name, value in (("folder", 5), ("table", ["a"]), ("knowledge", None), ("seed", "1"), ("samples", True)):
+    for name, value in (("folder", 5), ("table", ["a"]), ("knowledge", ["a"]), ("seed", "1"), ("samples", True)):
         request.write_text(json.dumps(sound | {"notes": sound["notes"] | {name: value}}))
         answer = run("fit", "--resume", folder)
         assert answer.code == 2
