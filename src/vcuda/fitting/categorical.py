@@ -16,7 +16,7 @@ ENGINES_FOR_CATEGORIES = ("auto", "exact", "orders")
 
 
 def resolve_categorical(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
-    """The table and the model of a fit that may be one of categories, and what is told of the choice.
+    """The table and the model of a fit that may be one of categories, and sentences about the choice.
 
     A table of categories has one model, which is taken for ``auto``; a table of numbers is one of categories when
     that model is asked for. Everything else passes as it is.

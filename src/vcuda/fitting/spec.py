@@ -423,8 +423,8 @@ class FitSpec:
 
     def resolved(self, **found: Any) -> FitSpec:
         """The spec once the table is known: with values in place of what was left open, and without what it holds."""
-        told = {name: None for name, one in OPTIONS.items() if one.part == "table" and name != "streamed"}
-        return replace(FitSpec(**{name: getattr(self, name) for name in OPTIONS} | told), **found)
+        read = {name: None for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
+        return replace(FitSpec(**{name: getattr(self, name) for name in OPTIONS} | read), **found)
 
     def to_provenance(self) -> dict[str, Any]:
         """What a run stores of the values that were passed, as JSON."""

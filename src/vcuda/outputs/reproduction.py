@@ -26,7 +26,7 @@ ENGINE_HOMES = {
 
 
 def python_lines(posterior: Posterior) -> list[str]:
-    """A program that fits the same posterior again; what cannot be written in a line is told in a comment."""
+    """A program that fits the same posterior again; a comment says what cannot be written in a line."""
     made, comments, arguments = posterior.provenance, list[str](), list[str]()
     source = made.source
     if not is_readable(source):
