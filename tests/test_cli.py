@@ -24,7 +24,7 @@ from rich.console import Console
 import vcuda
 import vcuda.fitting.fit
 from vcuda import interrupts
-from vcuda.cli import fit_options, fitting, main, runs, tables, terminal
+from vcuda.cli import fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
@@ -67,11 +67,11 @@ def asked(monkeypatch):
     """Records what the command asks of ``fit``, which then refuses: options can be tested without a fit."""
     seen = {}
 
-    def fit(data, **options):
-        seen.update(options)
+    def fit_table(table, call):
+        seen.update(vars(call))
         raise vcuda.ConfigError("enough")
 
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", fit_table)
     return seen
 
 
@@ -89,14 +89,7 @@ def test_version_and_help(run):
 
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
-    from vcuda.fitting.fit import Preset
-    from vcuda.fitting.options import ENGINE_NAMES, MODEL_NAMES
-    from vcuda.models.base import Noise
 
-    assert get_args(fit_options.Models) == MODEL_NAMES
-    assert get_args(fit_options.Engines) == ENGINE_NAMES
-    assert get_args(fit_options.Noises) == get_args(Noise)
-    assert get_args(fit_options.Presets) == get_args(Preset)
     for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
         assert get_args(getattr(tables, name)) == get_args(getattr(simulate, name))
 
@@ -167,7 +160,7 @@ def test_options_reach_the_fit(run, tmp_path, asked):
     assert {
         "model": "auto",
         "noise": None,
-        "logarithm": None,
+        "log": None,
         "time_limit": None,
         "seed": 0,
         "prior": None,
@@ -177,9 +170,9 @@ def test_options_reach_the_fit(run, tmp_path, asked):
     assert not asked["standardise"]
 
     run(*common, "--log", "Erk", "--log", "Akt", "--time-limit", "30", "--engine", "orders")
-    assert (asked["logarithm"], asked["time_limit"], asked["engine"]) == (["Erk", "Akt"], 30.0, "orders")
+    assert (asked["log"], asked["time_limit"], asked["engine"]) == (("Erk", "Akt"), 30.0, "orders")
     run(*common, "--raw")
-    assert asked["logarithm"] == ()
+    assert asked["log"] == ()
 
     run(*common, "--preset", "paper", "--standardise")
     assert asked["preset"] == "paper"
@@ -261,7 +254,7 @@ def test_json_and_quiet(run, simulated, tmp_path):
 @pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1), ("interrupted", 130)])
 def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tmp_path, monkeypatch):
     posterior = replace(vcuda.Posterior.load(fitted), status=vcuda.Status(status, "Do not trust it."))
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", lambda table, call: posterior)
     answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet")
     assert answer == (code, "", "vcuda: Do not trust it.\n")
     assert vcuda.Posterior.load(tmp_path / "run").status.code == status
@@ -271,7 +264,7 @@ def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tm
 def test_a_fit_that_ends_at_its_time_limit_succeeds_with_a_warning(run, fitted, tmp_path, monkeypatch):
     status = vcuda.Status("interrupted", "Stopped by the time limit.")
     posterior = replace(vcuda.Posterior.load(fitted), status=status)
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", lambda table, call: posterior)
     answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet", "--time-limit", 60)
     assert answer == (0, "", "vcuda: Stopped by the time limit.\n")
 
@@ -295,10 +288,10 @@ def test_names_are_neither_markup_nor_control_codes(run, simulated, tmp_path):
 
 
 def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
-    def fit(data, **options):
+    def fit_table(table, call):
         raise RuntimeError("the cat is on the keyboard")
 
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", fit_table)
     arguments = ("fit", "sachs", "-o", str(tmp_path / "run"))
     answer = run(*arguments)
     assert answer.code == 1

@@ -110,8 +110,8 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
         ({"model": vcuda.MLP(), "engine": "exact"}, "trained by gradient"),
         ({"model": BGe(), "engine": "straight-through"}, "Linear.. or MLP"),
         ({"model": BGe(), "preset": "paper"}, "Linear.. or MLP"),
-        ({"logarithm": ["X11"]}, "did you mean 'X1'"),
-        ({"logarithm": ["X1"]}, "only positive numbers"),
+        ({"log": ["X11"]}, "did you mean 'X1'"),
+        ({"log": ["X1"]}, "only positive numbers"),
         ({"time_limit": 0}, "positive number of seconds"),
         ({"time_limit": True}, "time_limit must be a number, not True"),
         ({"time_limit": float("nan")}, "not NaN"),
@@ -248,11 +248,11 @@ def test_logarithms_are_told_and_undone():
     assert posterior.summary()["logarithm"] == ["X1", "X2", "X3"]
     assert posterior.provenance["model"]["name"] == "linear"
     # The evidence is that of the cells as they came, whoever took the logarithms: p(x) = p(log x) / x.
-    reports = vcuda.fit(logs.train, engine="exact", logarithm=()).diagnostics["log_evidence"]
+    reports = vcuda.fit(logs.train, engine="exact", log=()).diagnostics["log_evidence"]
     assert posterior.diagnostics["log_evidence"] == pytest.approx(reports - logs.train.values.sum())
     new = np.exp(logs.test.values)
     assert (posterior.predict(new).to_numpy() > 0).all()
-    raw = vcuda.fit(np.exp(logs.train.values), logarithm=())
+    raw = vcuda.fit(np.exp(logs.train.values), log=())
     assert raw.summary()["logarithm"] == []
     assert posterior.held_out(new)["log_likelihood"] > raw.held_out(new)["log_likelihood"] + 0.5
 

@@ -19,7 +19,7 @@ OPTIONS = {
     "equal, standardised": {"model": "linear", "noise": "equal", "standardise": True},
     "unit": {"model": "linear", "noise": "unit"},
     "unequal": {"model": "linear", "noise": "unequal"},
-    "logarithms": {"model": "linear", "logarithm": ["b", "d"]},
+    "logarithms": {"model": "linear", "log": ["b", "d"]},
     "additive": {"model": "additive"},
 }
 
@@ -208,7 +208,7 @@ def test_every_kind_of_table_is_fitted_or_refused_here_and_elsewhere(kind, way, 
     options = {"interventions": interventions, "streamed": way == "streamed" or None, "imputations": 2}
     refusal = (IN_MEMORY if way == "in memory" else IN_BLOCKS).get(kind)
     posteriors = []
-    models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "logarithm": ["b"]}, {"noise": "equal"}]
+    models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "log": ["b"]}, {"noise": "equal"}]
     for workers in (Serial(), Elsewhere()):
         monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client, workers=workers: workers)
         for more in models:
@@ -242,7 +242,7 @@ def test_no_logarithm_is_chosen_that_a_row_outside_the_sample_does_not_have(samp
     frame.to_parquet(path)
     assert "b" not in vcuda.fit(path, streamed=True, noise="equal").provenance["logarithm"]
     with pytest.raises(DataError, match="column 'b' reaches down to 0"):
-        vcuda.fit(path, streamed=True, model="linear", logarithm=["b"])
+        vcuda.fit(path, streamed=True, model="linear", log=["b"])
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "gp"}, {"engine": "variance-sort"}], ids=["auto", "gp", "baseline"])
@@ -269,7 +269,7 @@ def test_other_methods_take_the_sample_and_no_experiments(sampled):
 def test_the_discrete_model_takes_the_sample_of_a_streamed_table(sampled):
     path, frame, _ = sampled
     frame.gt(frame.median()).astype(int).to_parquet(path)
-    posterior = vcuda.fit(path, streamed=True, model="discrete")
+    posterior = vcuda.fit(path, streamed=True, model="categorical")
     assert any("it was fitted to 100 of 600" in sentence for sentence in posterior.summary()["choice"])
 
 

@@ -296,7 +296,7 @@ def test_the_lines_of_python_make_the_same_posterior():
         table,
         model="linear",
         noise="equal",
-        logarithm=["a", "c"],
+        log=["a", "c"],
         prior=0.3,
         knowledge=known,
         engine=vcuda.Exact(samples=50),

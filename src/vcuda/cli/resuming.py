@@ -12,59 +12,21 @@ import typer
 
 from vcuda import interrupts
 from vcuda.errors import ConfigError, RunError
+from vcuda.fitting.spec import OPTIONS, current_names
 
 if TYPE_CHECKING:
     from vcuda.infer.checkpoint_files import Checkpoint
 
-# What decides the result cannot be changed on the way; how long it takes, and what is written, can.
-SETTLED = (
-    "output",
-    "model",
-    "noise",
-    "log",
-    "raw",
-    "engine",
-    "preset",
-    "standardise",
-    "edge_prior",
-    "knowledge",
-    "interventions",
-    "columns",
-    "without",
-    "require",
-    "forbid",
-    "tier",
-    "within_tiers",
-    "root",
-    "sink",
-    "imputations",
-    "streamed",
-    "seed",
-)
-CHANGEABLE = ("time_limit", "samples", "no_report")
-# What is stored, by its types in JSON; values are checked by the fit as any that are given to it.
-NOTHING = type(None)
+# What is stored beside the options of the fit, by its types in JSON; of these a resumed fit may change the last two.
 STORED: dict[str, tuple[type, ...]] = {
-    "table": (str, NOTHING),
-    "folder": (str, NOTHING),
-    "interventions": (str, NOTHING),
-    "columns": (list, NOTHING),
-    "without": (list, NOTHING),
-    "streamed": (bool, NOTHING),
-    "knowledge": (dict,),
-    "model": (str, NOTHING),
-    "noise": (str, NOTHING),
-    "logarithm": (list, NOTHING),
-    "prior": (float, int, NOTHING),
-    "engine": (str, NOTHING),
-    "preset": (str,),
-    "standardise": (bool, NOTHING),
-    "imputations": (int,),
-    "seed": (int,),
-    "time_limit": (float, int, NOTHING),
+    "table": (str, type(None)),
+    "folder": (str, type(None)),
     "samples": (int,),
     "no_report": (bool,),
 }
+CHANGEABLE = ("samples", "no_report", *(name for name, one in OPTIONS.items() if one.changeable))
+# Options that belong to this call: where the fit runs, and what is shown of it.
+OF_THIS_CALL = ("table", "resume", "dask", "quiet", "as_json")
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -95,18 +57,14 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
     from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.storage import checkpoint_in
 
-    for name in SETTLED:
-        if is_given(context, name):
-            option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"--resume goes on with what was asked for at first; leave {option} out")
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in (*CHANGEABLE, *OF_THIS_CALL) and is_given(context, name):
+            raise ConfigError(f"--resume goes on with what was asked for at first; leave {_flag_of(parameter)} out")
     request = Checkpoint(checkpoint_in(run)).stored_request()
     if request is None:
         raise RunError(_nothing_to_resume(run))
-    # Checkpoints from before columns could be chosen say nothing of them.
-    options = {"columns": None, "without": None, **request["notes"]}
-    # Whose folder it is we do not know.
-    if not all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items()):
-        raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
+    options = _checked(request["notes"], run)
     options |= {name: context.params[name] for name in CHANGEABLE if is_given(context, name)}
     if table is not None:
         options["table"] = table
@@ -118,6 +76,21 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
         there = Path(options["folder"]) / Path(options["table"]).expanduser()
         options["table"] = str(there) if there.exists() else options["table"]
     return options
+
+
+def _flag_of(parameter: Any) -> str:
+    """The shortest name of an option, as people type it."""
+    return min((*parameter.opts, *parameter.secondary_opts), key=len)
+
+
+def _checked(notes: Any, run: Path) -> dict[str, Any]:
+    """What ``vcuda fit`` stored, by the names of today; options that came later have their defaults."""
+    options = {name: one.default for name, one in OPTIONS.items()} | current_names(notes, lambda old, new: None)
+    # Whose folder it is we do not know.
+    expected = all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items())
+    if not expected or not all(one.is_plain(options[name]) for name, one in OPTIONS.items()):
+        raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
+    return {name: options[name] for name in (*STORED, *OPTIONS)}
 
 
 def _nothing_to_resume(run: Path) -> str:

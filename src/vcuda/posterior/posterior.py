@@ -17,9 +17,12 @@ from vcuda.data.reading import as_dataset
 from vcuda.deprecation import warn_renamed
 from vcuda.posterior.categorical import CategoricalPredictive
 from vcuda.posterior.graph_posterior import GraphPosterior, Prediction
+from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
@@ -63,7 +66,11 @@ class Posterior:
     status: Status
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
-    provenance: dict[str, Any]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.provenance, Provenance):
+            object.__setattr__(self, "provenance", Provenance(self.provenance))
 
     @cached_property
     def _probabilities(self) -> np.ndarray:
@@ -79,7 +86,7 @@ class Posterior:
 
     @property
     def categories(self) -> Categories | None:
-        """The labels of each column where the model is discrete, otherwise None."""
+        """The labels of each column where the model is categorical, otherwise None."""
         predictive = getattr(self.graph_posterior, "predictive", None)
         return predictive.labels if isinstance(predictive, CategoricalPredictive) else None
 
@@ -252,6 +259,23 @@ class Posterior:
 
         write_report(self, path, curves=curves, seed=seed)
 
+    def plot(self, kind: str = "graph", **options: Any) -> Figure:
+        """Draw a matplotlib figure (extra ``plots``); save it with ``figure.savefig("graph.png")``.
+
+        Parameters
+        ----------
+        kind
+            ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
+            probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
+            total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
+            ``truth``. ``"trace"``: how the fit went.
+        **options
+            The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
+        """
+        from vcuda.outputs.plots import plot
+
+        return plot(self, kind, **options)
+
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""
         from vcuda.posterior.storage import save
@@ -267,24 +291,9 @@ class Posterior:
 
     def summary(self) -> dict[str, Any]:
         """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
-        return {
-            "engine": self.provenance["engine"]["name"],
-            "model": self.provenance["model"]["name"],
-            "noise": self.provenance["model"].get("noise"),
-            "logarithm": self.provenance.get("logarithm", []),
-            "choice": self.provenance.get("choice", {}).get("sentences", []),
-            "status": self.status.code,
-            "status_sentence": self.status.sentence,
-            "seconds": self.provenance["seconds"],
-            **({"resumed": self.provenance["resumed"]["times"]} if "resumed" in self.provenance else {}),
-            "rows": self.provenance["data"]["rows"],
-            "columns": self.provenance["data"]["columns"],
-            "seed": self.provenance["seed"],
-            "expected_edges": float(self._probabilities.sum()),
-            "notes": self.provenance["data"]["notes"],
-            "versions": self.provenance["versions"],
-            "diagnostics": self.diagnostics,
-        }
+        return self.provenance.summary(
+            self.status, expected_edges=float(self._probabilities.sum()), diagnostics=self.diagnostics
+        )
 
     def __repr__(self) -> str:
         summary = self.summary()

@@ -28,12 +28,13 @@ from vcuda.posterior.archives import (
     read_json,
     save_arrays,
 )
-from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
+from vcuda.posterior.checks import check_law_arrays, check_probabilities
 from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.provenance import checked_config
 from vcuda.posterior.samples import GraphSamples
 
 FORMAT = 1

@@ -167,10 +167,6 @@ def open_table(
     fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped``
     lets others read the parts of a table.
     """
-    if isinstance(data, StreamedTable):
-        if choice:
-            raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
-        return data
 
     if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
         copy = spooled(given)
@@ -183,7 +179,7 @@ def open_table(
 
     def in_memory() -> Dataset:
         return as_dataset(
-            data, interventions=interventions, columns=choice.columns, without=choice.without, missing="keep"
+            data, interventions=interventions, columns=choice.columns, exclude=choice.exclude, missing="keep"
         )
 
     kept = data if is_partitioned(data) else _path(data)
