@@ -73,7 +73,9 @@ def test_options_reach_the_engine(trained, scored):
     assert scored(seed=9)["seed"] == 9
     assert scored(engine=vcuda.Orders(sweeps=7))["engine"].sweeps == 7
     assert scored(model=BGe(max_parents=2))["data"].score.max_parents == 2
-    deadline = scored(time_limit=5.0)["deadline"]
+    # An exact fit that takes less than half a second needs no deadline.
+    assert scored(time_limit=5.0)["deadline"] is None
+    deadline = scored(time_limit=5.0, engine="orders")["deadline"]
     assert 0 < deadline - time.monotonic() <= 5.0
 
 
@@ -133,7 +135,7 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
         ({"engine": vcuda.Orders}, r"make a spec of it: Orders\(\)"),
         ({"model": None}, "model must be one of"),
         ({"preset": None}, "default or paper"),
-        ({"logarithm": 3}, "list of column names"),
+        ({"log": 3}, "list of column names"),
         ({"progress": "bar"}, "progress must be a function"),
         ({"seed": None, "checkpoint": "somewhere", "resume": True}, "goes on with its own seed"),
     ],
