@@ -87,7 +87,7 @@ def test_version_and_help(run):
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
     from vcuda.fitting.fit import ENGINE_NAMES, MODEL_NAMES, Preset
-    from vcuda.models.base import Noise
+    from vcuda.models.protocol import Noise
 
     assert get_args(fit_options.Models) == MODEL_NAMES
     assert get_args(fit_options.Engines) == ENGINE_NAMES

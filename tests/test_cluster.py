@@ -34,7 +34,7 @@ from vcuda.infer.straight_through import training as straight_through
 from vcuda.infer.workers import SERIAL, Serial, chunked
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")

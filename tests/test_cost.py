@@ -17,7 +17,7 @@ from vcuda.infer.variational import Variational
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 SPECS = [EqualNoise(), EqualNoise(variance=1.0), BGe(), AdditiveBasis(), GaussianProcess()]
 GIGABYTE = 10**9

@@ -10,7 +10,8 @@ from vcuda.infer.variational.edge_gains import Regressions, Tiers, Toggled, regr
 from vcuda.infer.variational.parts import precision_of
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise, LocalScore, SharedNoise
+from vcuda.models.linear import BGe, EqualNoise, SharedNoise
+from vcuda.models.protocol import LocalScore
 
 NODES = 7
 _toggle = jax.jit(toggle_graphs, static_argnames="tiers")

@@ -6,21 +6,21 @@ import jax
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from vcuda.posterior.predictives import predictive_for
 
 import vcuda
 from benchmarks.effects import draw_truth, effect_lines, experiment_lines, share_and_error
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors
 from vcuda.models import MLP, Linear
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 from vcuda.posterior import mechanisms
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mechanisms import draw_models, node_posterior
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.trained import TrainedMixture

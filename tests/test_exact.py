@@ -23,7 +23,8 @@ from vcuda.models import additive
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise, LocalScore
+from vcuda.models.linear import BGe, EqualNoise
+from vcuda.models.protocol import LocalScore
 
 
 @dataclass(frozen=True, eq=False)

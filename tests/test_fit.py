@@ -11,7 +11,7 @@ import vcuda
 from vcuda.baselines import BASELINES, GranDag, Mcsl, VarianceSort
 from vcuda.errors import ConfigError
 from vcuda.fitting import routes as module
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 from vcuda.specs import to_json
 
 

@@ -30,12 +30,12 @@ from vcuda.infer.straight_through.elbo import Trained, elbo_terms, pad_rows
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.infer.variational.edge_gains import regressions, toggles_of
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.base import log_density
 from vcuda.models.categorical import BDeu
+from vcuda.models.functional import Linear
+from vcuda.models.functional.base import log_density
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import InterventionalScore, prepare
-from vcuda.models.linear import Linear
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 CHAIN = np.array([0.9, -0.8, 0.7])
 

@@ -29,7 +29,7 @@ from vcuda.infer.selection.models import choose_model
 from vcuda.infer.variational.edge_gains import regressions
 from vcuda.infer.variational.settings import tiers_of
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 from vcuda.posterior.mixture import OrderMixture
 
 Knowledge = vcuda.Knowledge

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from vcuda.posterior.predictives import predictive_for
 
 import vcuda
 from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.errors import ConfigError
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 from vcuda.posterior.mixture import SMALLEST_PROBABILITY, OrderMixture
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 

@@ -17,7 +17,7 @@ from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.sampling import Orders, run_orders
 from vcuda.metrics import average_precision
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 # The same sizes in most tests, so that the sweeps are compiled once.
 SPEC = Orders(levels=5, hottest=0.1, sweeps=400, max_sweeps=4000, precision=0.004)

@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import logsumexp
+from vcuda.posterior.predictives import predictive_for
 
 import vcuda
 from vcuda.dags.priority import PriorityDags, PriorityParams
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError, DataError, RunError
 from vcuda.models import Linear
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
-from vcuda.models.gaussian_process import GaussianProcess, _kernel_features
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.gaussian_process.score import _kernel_features
+from vcuda.models.linear import BGe, EqualNoise
 from vcuda.posterior import predictive as predictive_module
 from vcuda.posterior import predictives as predictives_module
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.storage import load, save

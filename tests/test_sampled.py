@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from vcuda.posterior.predictives import predictive_for
 
 import vcuda
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
-from vcuda.models.scores import BGe, EqualNoise
-from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.predictive import LinearPredictive
-from vcuda.posterior.predictives import predictive_for
+from vcuda.models.linear import BGe, EqualNoise, LinearPredictive
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 

@@ -14,9 +14,9 @@ from vcuda.infer.orders.greedy_parents import choose_parents
 from vcuda.infer.orders.score_tables import build_tables
 from vcuda.infer.orders.sweeps import masks_of, spread
 from vcuda.infer.orders.table_layout import network_of
-from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.categorical import BDeu
-from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
+from vcuda.models.linear import BGe, EqualNoise, EqualNoiseScore
+from vcuda.models.linear.top_down import likely_noise, top_down_order
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.infer.variational import Variational, run_variational
 from vcuda.metrics import average_precision
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 SHORT = Variational(steps=60, restarts=2)
 

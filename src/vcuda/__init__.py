@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from vcuda.infer.straight_through import StraightThrough as StraightThrough
     from vcuda.infer.variational import Variational as Variational
     from vcuda.metrics import evaluate as evaluate
-    from vcuda.models.linear import Linear as Linear
-    from vcuda.models.mlp import MLP as MLP
+    from vcuda.models.functional import MLP as MLP
+    from vcuda.models.functional import Linear as Linear
     from vcuda.posterior import GraphSamples as GraphSamples
     from vcuda.posterior import Posterior as Posterior
     from vcuda.posterior import Status as Status
@@ -57,8 +57,7 @@ _HOMES = {
     "vcuda.dags.base": ("DagPrior",),
     "vcuda.dags.priority": ("PriorityDags",),
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
-    "vcuda.models.linear": ("Linear",),
-    "vcuda.models.mlp": ("MLP",),
+    "vcuda.models.functional": ("Linear", "MLP"),
     "vcuda.infer.straight_through": ("StraightThrough",),
     "vcuda.infer.variational": ("Variational",),
     "vcuda.infer.exact": ("Exact",),

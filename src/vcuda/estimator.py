@@ -17,7 +17,7 @@ from vcuda.data.knowledge import Knowledge
 from vcuda.data.reading import as_dataset
 from vcuda.errors import DataError
 from vcuda.fitting.fit import Preset, fit
-from vcuda.models.base import Noise
+from vcuda.models.protocol import Noise
 
 
 class CausalPosterior(BaseEstimator):

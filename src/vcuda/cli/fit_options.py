@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from vcuda.models import MODEL_NAMES
+
 if TYPE_CHECKING:
     from vcuda.data.knowledge import Knowledge
 
-Models = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
 Noises = Literal["unit", "equal", "unequal"]
 Engines = Literal[
     "auto",
@@ -30,6 +31,10 @@ Engines = Literal[
     "dibs",
 ]
 Presets = Literal["default", "paper"]
+if TYPE_CHECKING:
+    Models = str
+else:
+    Models = Literal[("auto", *MODEL_NAMES)]
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
 Model = Annotated[

@@ -11,8 +11,8 @@ from vcuda.data.messages import listed, shortened
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
-from vcuda.models.base import Noise
-from vcuda.models.categorical import BDeu
+from vcuda.models import FAMILIES
+from vcuda.models.protocol import Noise, ScoreSpec
 
 ENGINES_FOR_CATEGORIES = ("auto", "exact", "orders")
 
@@ -32,7 +32,8 @@ def resolve_categorical(
     A table of categories has one model, which is taken for ``auto``; a table of numbers is one of categories when
     that model is asked for. Everything else passes as it is.
     """
-    asked = isinstance(model, BDeu) or (isinstance(model, str) and model == "discrete")
+    spec = model if isinstance(model, ScoreSpec) else FAMILIES[model].usual if model in FAMILIES else None
+    asked = spec is not None and spec.takes_categories
     if table.categories is None and not asked:
         return table, model, []
     sentences = []
@@ -48,7 +49,7 @@ def resolve_categorical(
         model = "discrete"
         sentences = ["Every column holds categories, so the model is discrete: it was not compared with others."]
     _check(engine, noise, logarithm, preset, standardise)
-    return as_categories(table, most=model.max_levels if isinstance(model, BDeu) else MOST_LABELS), model, sentences
+    return as_categories(table, most=MOST_LABELS if isinstance(model, str) else model.max_levels), model, sentences
 
 
 def _check(engine: Any, noise: Noise | None, logarithm: Sequence[str] | None, preset: str, standardise: bool) -> None:

@@ -26,23 +26,22 @@ from vcuda.fitting.categorical import resolve_categorical
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, check_imputations, fit_imputed
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import ENGINES, STREAMED, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import ENGINES, Engine, Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint_files import Checkpoint
 from vcuda.infer.compilation import bounded_programs
+from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.scored import SCORES
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.workers import mapped_by
-from vcuda.models import MODELS
-from vcuda.models.base import FunctionalModel, Noise, check_noise
-from vcuda.models.scores import ScoreSpec
+from vcuda.models import FAMILIES, MODEL_NAMES, MODELS
+from vcuda.models.functional.base import FunctionalModel
+from vcuda.models.protocol import Noise, ScoreSpec, check_noise
 from vcuda.posterior import Posterior
 from vcuda.specs import to_json
 
 Preset = Literal["default", "paper"]
 ENGINE_NAMES = ("auto", *ENGINES, *BASELINES)
-MODEL_NAMES = ("auto", *MODELS, *SCORES)
 
 
 def fit(
@@ -189,7 +188,7 @@ def fit(
         request = Request(
             table,
             dag_prior,
-            rules,
+            prior_of_rules(table.d, dag_prior.edge_probability, rules),
             marked,
             standardise,
             seed,
@@ -244,10 +243,12 @@ def fit(
 
 
 def _needs_no_rows(model: Any, engine: Any, preset: Preset) -> bool:
-    """Whether statistics of the table are enough: for linear and additive scores."""
+    """Whether statistics of the table are enough."""
     if _is_baseline(engine) or preset == "paper" or _is_gradient_trained(model, engine):
         return False
-    return model in ("auto", "linear", "additive") if isinstance(model, str) else isinstance(model, STREAMED)
+    if isinstance(model, str):
+        return model == "auto" or FAMILIES[model].usual.streams
+    return isinstance(model, ScoreSpec) and model.streams
 
 
 def _route(model: Any, engine: Any, preset: Preset) -> Route:
@@ -271,8 +272,8 @@ def _check(model: Any, engine: Any, noise: Noise | None, preset: Preset, time_li
         raise ConfigError(f"preset must be default or paper, not {preset!r}")
     if isinstance(engine, str) and engine not in ENGINE_NAMES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINE_NAMES)}, not {engine!r}")
-    if isinstance(model, str) and model not in MODEL_NAMES:
-        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, not {model!r}")
+    if isinstance(model, str) and model not in ("auto", *MODEL_NAMES):
+        raise ConfigError(f"model must be one of auto, {', '.join(MODEL_NAMES)}, not {model!r}")
     if noise is not None:
         if not isinstance(model, str):
             raise ConfigError("noise goes with a model given by name; set it inside the spec instead")

@@ -10,6 +10,7 @@ from typing import Any
 from vcuda.data.columns import line_of
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
+from vcuda.models import MODEL_NAMES
 from vcuda.posterior.posterior import Posterior
 from vcuda.specs import to_json
 
@@ -21,7 +22,6 @@ ENGINE_HOMES = {
     "variational": ("vcuda.infer.variational", "Variational"),
     "straight-through": ("vcuda.infer.straight_through", "StraightThrough"),
 }
-NAMED_MODELS = ("linear", "mlp", "gp", "additive", "discrete")
 
 
 def python_lines(posterior: Posterior) -> list[str]:
@@ -32,7 +32,7 @@ def python_lines(posterior: Posterior) -> list[str]:
     if not is_readable(source):
         comments.append(f"# table: the data with the fingerprint {made['data']['fingerprint'][:16]}")
     model = made["model"]
-    if model["name"] in NAMED_MODELS:
+    if model["name"] in MODEL_NAMES:
         arguments.append(f"model={model['name']!r}")
         if model.get("noise"):
             arguments.append(f"noise={model['noise']!r}")
@@ -75,7 +75,7 @@ def shell_line(posterior: Posterior) -> str | None:
     """The command that does the same, where its options can say all of it."""
     made = posterior.provenance
     model, source = made["model"], made["data"]["source"]
-    plain = model["name"] in (*NAMED_MODELS, "its own") and not made.get("knowledge") and is_readable(source)
+    plain = model["name"] in (*MODEL_NAMES, "its own") and not made.get("knowledge") and is_readable(source)
     design = made.get("interventions")
     plain &= design is None or design["column"] is not None
     comments: list[str] = []
@@ -83,7 +83,7 @@ def shell_line(posterior: Posterior) -> str | None:
     if not plain or comments or engine != repr(made["engine"]["name"]):
         return None
     words = ["vcuda", "fit", source]
-    if model["name"] in NAMED_MODELS:
+    if model["name"] in MODEL_NAMES:
         words += ["--model", model["name"]]
         words += ["--noise", model["noise"]] if model.get("noise") else []
     for name in made.get("logarithm", ()):

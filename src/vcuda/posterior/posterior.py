@@ -14,8 +14,8 @@ import pandas as pd
 from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
 from vcuda.data.reading import as_dataset
 from vcuda.deprecation import warn_renamed
-from vcuda.posterior.categorical import CategoricalPredictive
-from vcuda.posterior.graph_posterior import GraphPosterior, Prediction
+from vcuda.models.prediction import Prediction
+from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Posterior:
     def categories(self) -> Categories | None:
         """The labels of each column where the model is discrete, otherwise None."""
         predictive = getattr(self.graph_posterior, "predictive", None)
-        return predictive.labels if isinstance(predictive, CategoricalPredictive) else None
+        return None if predictive is None else predictive.labels
 
     @property
     def edge_probabilities(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
-from vcuda.posterior.categorical import CategoricalPredictive, draw_distributions
+from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.variables import check_draws, two_positions
 

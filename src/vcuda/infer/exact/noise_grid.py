@@ -10,7 +10,7 @@ from vcuda.infer.exact.lattice import (
     build_lattice,
 )
 from vcuda.infer.progress import ProgressCallback
-from vcuda.models.scores import SharedNoise
+from vcuda.models.protocol import Nuisance
 
 # With a step of 1.5 standard deviations the trapezoid rule errs by 2 exp(-2 pi² / 1.5²) = 3e-4 on a Gaussian.
 NOISE_STEP = 1.5
@@ -19,28 +19,8 @@ NOISE_DEPTH = 4.0
 NOISE_POINTS = 7
 
 
-def _log_variance_guess(score: SharedNoise) -> float:
-    """Return the log of a noise variance near the best.
-
-    With equal noise the node of the smallest variance given those already taken comes next: a Cholesky
-    factorisation that takes the smallest pivot. The k-th pivot has n - 1 - k degrees of freedom.
-    """
-    rest = score.known.gram.copy()
-    squares, freedom = 0.0, 0
-    for taken in range(min(score.nodes, score.rows - 1)):
-        smallest = int(np.argmin(np.diag(rest)))
-        pivot = float(rest[smallest, smallest])
-        if pivot <= 0:
-            break
-        squares += pivot
-        freedom += score.rows - 1 - taken
-        row = rest[smallest] / np.sqrt(pivot)
-        rest = np.delete(np.delete(rest - np.outer(row, row), smallest, axis=0), smallest, axis=1)
-    return float(np.log(squares / freedom)) if squares > 0 else 0.0
-
-
 def noise_grid(
-    score: SharedNoise, prior: EdgePrior, progress: ProgressCallback, *, keep: bool
+    shared: Nuisance, prior: EdgePrior, progress: ProgressCallback, *, keep: bool
 ) -> tuple[list[Lattice], np.ndarray, np.ndarray]:
     """Return lattices at a grid of noise variances, their log weights in the evidence, and the variances.
 
@@ -50,15 +30,15 @@ def noise_grid(
     starts near the best u and grows on both sides until its ends do not count. The first two evaluations are
     points of a grid around the guess, which is nearly always good enough to keep them.
     """
-    half_cells = 0.5 * score.cells
+    half_cells = 0.5 * shared.cells
     step = NOISE_STEP * half_cells**-0.5
 
     def evaluate(log_variance: float) -> tuple[Lattice, float]:
         variance = float(np.exp(log_variance))
-        lattice = build_lattice(score.at(variance), prior, progress, keep=keep)
-        return lattice, lattice.log_total + score.log_prior(variance) + log_variance
+        lattice = build_lattice(shared.at(variance), prior, progress, keep=keep)
+        return lattice, lattice.log_total + shared.log_prior(variance) + log_variance
 
-    centre = _log_variance_guess(score)
+    centre = float(np.log(shared.guess()))
     for _ in range(20):
         found = {0: evaluate(centre), 1: evaluate(centre + step)}
         slope = found[1][1] - found[0][1] + half_cells * step

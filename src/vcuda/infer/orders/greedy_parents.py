@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.models.scores import LocalScore
+from vcuda.models.protocol import LocalScore
 
 MOST_PARENTS = 64
 # Log odds that nothing can be worth more than.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.scaling import Scaling
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
+from vcuda.infer.scored import column_log_jacobians
+from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import BGe, SharedNoise
 
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
@@ -30,22 +32,21 @@ def choose_logarithms(
     best graph found (unless ``given_graph`` is false), again until nothing changes. ``positive`` (d,) marks what may be
     taken where the table is a sample of a larger one.
     """
-    able = (data.values > 0).all(axis=0) if positive is None else positive
+    able = np.asarray((data.values > 0).all(axis=0) if positive is None else positive)
     gains = np.full(data.d, -np.inf)
     chosen = np.zeros(data.d, dtype=bool)
     if not able.any():
         return chosen, gains
     logs = np.log(np.where(able, data.values, 1.0))
-    # A density gains the mean of -log x a row by going from x to its logarithm.
-    free = logs if data.interventions is None else np.where(data.interventions, 0.0, logs)
-    jacobian = np.where(able, -free.sum(axis=0), 0.0)
+    jacobian = column_log_jacobians(data, Scaling(np.zeros(data.d), np.ones(data.d), able))
+    spec = FAMILIES["linear"].specs["unequal"]
 
     def local(node: int, parents: np.ndarray, mask: np.ndarray) -> float:
         columns = np.append(parents, node)
         values = np.where(mask[columns], logs[:, columns], data.values[:, columns])[data.free_rows(node)]
         if not len(values):
             return 0.0
-        score = BGe().prepare(values)
+        score = spec.prepare(values)
         own = -len(values) * float(np.log(np.std(values[:, -1]))) + (jacobian[node] if mask[node] else 0.0)
         return score.score(len(parents), list(range(len(parents)))) + own
 
@@ -65,7 +66,6 @@ def choose_logarithms(
             chosen[node] = gains[node] > LOGARITHM_MARGIN
         if np.array_equal(before, chosen) or not given_graph:
             break
-        score = prepare(BGe(), np.where(chosen, logs, data.values), data.interventions)
-        assert not isinstance(score, SharedNoise)
+        score = prepare(spec, np.where(chosen, logs, data.values), data.interventions)
         graph = climb(score, prior, rng, max_parents=MOST_PARENTS)[1]
     return chosen, gains
