@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from vcuda.posterior.predictives import predictive_for
 
 import vcuda
 from vcuda.dags.priority import PriorityDags, PriorityParams
@@ -96,7 +95,7 @@ def test_predictions_are_those_of_the_sampled_graphs():
     """A mixture that is sure of one graph predicts what that graph predicts."""
     simulation = vcuda.simulate("er", nodes=NODES, edges=7, rows=100, test_rows=20, seed=2)
     train = simulation.train
-    predictive = predictive_for(BGe().prepare(train.values), train)
+    predictive = BGe().prepare(train.values).predictive(train)
     graph = np.triu(np.random.default_rng(0).random((NODES, NODES)) < 0.5, k=1)
     graph_posterior = OrderMixture.of(
         np.where(graph, 60.0, -np.inf)[None],

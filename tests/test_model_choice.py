@@ -43,7 +43,7 @@ def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
         ("gp", "unequal"): curved(),
     }
     for (model, noise), data in wanted.items():
-        choice = choose_model(data, edge_probability=0.3)
+        choice = choose_model(data, edge_prior(data.d, 0.3))
         assert (choice.candidate.model, choice.candidate.noise) == (model, noise)
         assert choice.method == method
         assert len(choice.log_evidence) == 4
@@ -56,17 +56,17 @@ def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():
     units = np.array([1e3, 1e-3, 7.0, 1.0, 50.0, 0.2])
     other = Dataset(data.names, data.values * units)
     for name in ("linear, unequal noise", "nonlinear, additive", "nonlinear, Gaussian process"):
-        one = choose_model(data, edge_probability=0.3).log_evidence[name]
-        two = choose_model(other, edge_probability=0.3).log_evidence[name]
+        one = choose_model(data, edge_prior(data.d, 0.3)).log_evidence[name]
+        two = choose_model(other, edge_prior(other.d, 0.3)).log_evidence[name]
         assert two == pytest.approx(one - data.n * np.log(units).sum(), abs=1e-3)
 
 
 def test_estimates_are_close_to_the_exact_evidence_where_both_can_be_had(monkeypatch):
     """What the best graph leaves out, how many orders and graphs are about as good, differs little between models."""
     for data in (linear(1), curved(1)):
-        exact = choose_model(data, edge_probability=0.3).log_evidence
+        exact = choose_model(data, edge_prior(data.d, 0.3)).log_evidence
         monkeypatch.setattr(models, "EXACT_COLUMNS", 2)
-        estimated = choose_model(data, edge_probability=0.3).log_evidence
+        estimated = choose_model(data, edge_prior(data.d, 0.3)).log_evidence
         monkeypatch.undo()
         gaps = {name: exact[name] - estimated[name] for name in exact}
         process = gaps.pop("nonlinear, Gaussian process")
@@ -91,13 +91,13 @@ def test_logarithms_are_found_one_by_one():
 def test_columns_with_zeros_have_no_logarithm():
     counts = np.abs(linear().values)
     counts[0] = 0.0
-    choice = choose_model(as_dataset(counts), edge_probability=0.3)
+    choice = choose_model(as_dataset(counts), edge_prior(NODES, 0.3))
     assert not choice.scored.units.logarithm.any()
 
 
 def test_the_sentences_name_columns_and_nats():
     values = np.exp(linear().standardised())
-    choice = choose_model(Dataset(("a", "b", "c", "d", "e", "f"), values), edge_probability=0.3)
+    choice = choose_model(Dataset(("a", "b", "c", "d", "e", "f"), values), edge_prior(NODES, 0.3))
     seen = " ".join(choice.sentences)
     assert "favour linear mechanisms by" in seen
     assert "the logarithm of" in seen
@@ -106,7 +106,7 @@ def test_the_sentences_name_columns_and_nats():
 
 
 def test_a_deadline_leaves_models_out_and_says_so():
-    choice = choose_model(linear(), edge_probability=0.3, deadline=0.0)
+    choice = choose_model(linear(), edge_prior(NODES, 0.3), deadline=0.0)
     assert len(choice.log_evidence) == 1
     assert "Not compared within the time limit" in choice.sentences[-1]
 
@@ -115,7 +115,7 @@ def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
     ticks = iter(range(10_000))
     monkeypatch.setattr(models.time, "monotonic", lambda: float(next(ticks)))
     # Scoring six nodes takes some ten looks at the clock a model: the second or third one is out of time.
-    choice = choose_model(linear(), edge_probability=0.3, deadline=20.0)
+    choice = choose_model(linear(), edge_prior(NODES, 0.3), deadline=20.0)
     assert 1 <= len(choice.log_evidence) < 4
     assert "Not compared within the time limit" in choice.sentences[-1]
 
@@ -123,12 +123,12 @@ def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
 def test_many_rows_are_too_many_for_a_gaussian_process():
     data = curved()
     many = as_dataset(np.tile(data.values, (5, 1)) + 1e-3 * np.random.default_rng(0).normal(size=(2500, NODES)))
-    choice = choose_model(many, edge_probability=0.3)
+    choice = choose_model(many, edge_prior(many.d, 0.3))
     assert choice.candidate.model == "additive"
     assert "not considered above 2,000 rows" in choice.sentences[-1]
 
 
 def test_what_is_asked_for_is_not_compared():
-    assert choose_model(curved(), edge_probability=0.3, models=("linear",)).candidate.model == "linear"
-    assert choose_model(standardised(linear()), edge_probability=0.3, noise="equal").candidate.noise == "equal"
-    assert choose_model(curved(), edge_probability=0.3, models=("linear", "additive")).candidate.model == "additive"
+    assert choose_model(curved(), edge_prior(NODES, 0.3), models=("linear",)).candidate.model == "linear"
+    assert choose_model(standardised(linear()), edge_prior(NODES, 0.3), noise="equal").candidate.noise == "equal"
+    assert choose_model(curved(), edge_prior(NODES, 0.3), models=("linear", "additive")).candidate.model == "additive"

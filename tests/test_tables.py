@@ -142,7 +142,7 @@ def test_selection_finds_the_parents_among_predecessors():
 @pytest.mark.parametrize("family", ["er", "sf"])
 def test_top_down_order_points_every_edge_forward(family):
     truth = simulate(family, nodes=100, edges=100, seed=11)
-    order = top_down_order(unit_noise(truth.train.values), edge_prior(100, 0.02))
+    order = top_down_order(unit_noise(truth.train.values), edge_prior(100, 0.02).log_odds)
     rank = np.argsort(order)
     assert np.array_equal(np.sort(order), np.arange(100))
     assert np.all(rank[truth.sources] < rank[truth.targets])

@@ -24,7 +24,7 @@ from vcuda.infer.checkpoint import (
 )
 from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of, divided, mesh_for, place
-from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.straight_through.early_stopping import EarlyStopping
@@ -49,8 +49,8 @@ def run_straight_through(
     *,
     model: FunctionalModel,
     prior: DagPrior,
-    edges: EdgePrior,
     seed: int,
+    edges: EdgePrior | None = None,
     units: Scaling | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
@@ -63,10 +63,9 @@ def run_straight_through(
     interrupt, or the ``deadline`` on the clock of ``time.monotonic``, ends the training with what is there. Every
     ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
-    ``edges`` is the prior of every edge: where single ones have their own, it takes the place of the one probability of
-    ``prior``. The state after the last chunk is kept in the
-    ``journal``, and taken up again when the fit is resumed. Restarts are trained on the ``workers`` if that would take
-    long here.
+    ``edges`` is the prior of every edge, by default the one probability of ``prior`` for all. The state after the last
+    chunk is kept in the ``checkpointer``, and taken up again when the fit is resumed. Restarts are trained on the
+    ``workers`` if that would take long here.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -77,6 +76,8 @@ def run_straight_through(
         batch_size=engine.batch_size,
         interventions=data.interventions,
     )
+    if edges is None:
+        edges = edge_prior(data.d, prior.edge_probability)
     # What is required costs nothing and is not learned.
     free = edges.free
     odds = None if edges.edge_probability is not None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
