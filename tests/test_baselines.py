@@ -35,7 +35,7 @@ LONG = {
     "dibs": {"particles": 4, "steps": 100_000_000},
     "bayesdag": {"chains": 3, "samples": 7, "epochs": 10_000_000},
 }
-METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "fixed")]
+METHODS = [(name, preset) for name in BASELINES for preset in ("reference", "corrected")]
 
 
 def table():

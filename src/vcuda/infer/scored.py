@@ -47,6 +47,7 @@ class ScoredTable(NamedTuple):
     def prepare(cls, data: Dataset, spec: ScoreSpec, *, logarithm: np.ndarray, standardise: bool) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
+        spec.check_spreads(table.source, table.names, table.scale)
         return cls.of(data, table, prepare(spec, table.values, table.interventions), units)
 
     @classmethod
@@ -79,6 +80,7 @@ class ScoredTable(NamedTuple):
         log_jacobian = float(units.log_jacobians_of(logged.free_counts, np.array(sums)).sum())
         if standardise and spec.depends_on_scale:
             logged = replace(logged, statistics=logged.statistics.standardised())
+        spec.check_spreads(logged.source, logged.names, logged.scale)
         features, functions = None, spec.features_of((logged.sample.values - logged.mean) / logged.scale)
         if functions is not None:
             features = gather_features(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcuda.data.moments import varies
 from vcuda.errors import ConfigError, DataError
 
 
@@ -21,8 +22,8 @@ def check_positive(**settings: float) -> None:
 
 
 def centred_columns(values: np.ndarray, scale: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns less their means (n, d) and their units (d,): those given, or their standard deviations,
-    which must not be zero then."""
+    """Return the columns less their means (n, d) and their units (d,): those given, or their standard deviations;
+    the columns must vary then."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 1:
         raise DataError(f"expected a table of at least 2 rows and 1 column, got an array of shape {table.shape}")
@@ -30,11 +31,11 @@ def centred_columns(values: np.ndarray, scale: np.ndarray | None = None) -> tupl
         column = int(np.argmin(np.isfinite(table).all(axis=0)))
         raise DataError(f"column {column} holds missing or infinite values; fill or drop them before the fit")
     centred = table - table.mean(axis=0)
+    # The mean is rounded, which matters where it is large beside the spread. What is left of it is small and exact.
+    centred -= centred.mean(axis=0)
     if scale is not None:
         return centred, scale
-    scale = np.sqrt(np.mean(centred**2, axis=0))
-    # A constant column leaves rounding errors of its magnitude, not exact zeros.
-    constant = scale <= 1e-12 * np.maximum(np.abs(table).max(axis=0), np.finfo(np.float64).tiny)
+    constant = ~varies(table.min(axis=0), table.max(axis=0))
     if constant.any():
         raise DataError(f"column {int(np.argmax(constant))} is constant; drop it, it can be neither cause nor effect")
-    return centred, scale
+    return centred, np.sqrt(np.mean(centred**2, axis=0))

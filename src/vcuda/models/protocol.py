@@ -475,6 +475,14 @@ class ScoreSpec:
         table itself gives."""
         raise NotImplementedError
 
+    def out_of_range(self, scale: np.ndarray) -> np.ndarray:
+        """Return the columns (k,) that vary too much to be scored beside the others, given the standard deviations (d,)
+        of all; none where columns are standardised."""
+        return np.zeros(0, dtype=np.int64)
+
+    def check_spreads(self, source: str, names: Sequence[str], scale: np.ndarray) -> None:
+        """Refuse a table with columns that are out of range."""
+
     # Tables of which experiments set some cells ---------------------------------------------------------------------
 
     def common_units(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

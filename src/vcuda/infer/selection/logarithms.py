@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.moments import varies
 from vcuda.data.scaling import Scaling
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
+from vcuda.infer.orders.greedy_parents import MOST_PARENTS
 from vcuda.infer.scored import column_log_jacobians
 from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
@@ -15,7 +17,6 @@ from vcuda.models.interventions import prepare
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
 SCALE_ROUNDS = 4
-MOST_PARENTS = 10
 
 
 def choose_logarithms(
@@ -38,6 +39,8 @@ def choose_logarithms(
     if not able.any():
         return chosen, gains
     logs = np.log(np.where(able, data.values, 1.0))
+    # Where the mean is large beside the spread, rounding may leave nothing of the logarithm.
+    able = able & varies(logs.min(axis=0), logs.max(axis=0))
     jacobian = column_log_jacobians(data, Scaling(np.zeros(data.d), np.ones(data.d), able))
     spec = FAMILIES["linear"].specs["unequal"]
 

@@ -151,6 +151,8 @@ def choose_model(
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))
             table, units = rescaled(data, logarithm=mask, standardise=standardise)
+            if candidate.spec.out_of_range(table.scale).size:
+                continue
             try:
                 # There is always a first model to fall back on.
                 total, score = evidence.measure(candidate, table, may_stop=bool(measured) and decided is None)
@@ -159,10 +161,12 @@ def choose_model(
                 continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
             steps.append(step)
+    if not measured:
+        candidates[0].spec.check_spreads(table.source, table.names, table.scale)
     checkpointer.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
-    sentences = _sentences(data, best, measured, gains, method, late)
+    sentences = _sentences(data, best, measured, gains, method, late, noise)
     compared = {one.words: one.log_evidence for one in measured}
     scored = ScoredTable.of(data, best.table, score, best.units)
     return Choice(best.candidate, scored, compared, method, tuple(sentences))
@@ -196,6 +200,7 @@ def _sentences(
     gains: np.ndarray,
     method: Method,
     late: Sequence[str],
+    noise: Noise | None,
 ) -> list[str]:
     """What was found, in plain words."""
     sentences = []
@@ -215,8 +220,8 @@ def _sentences(
         else:
             winner = f"nonlinear mechanisms ({best.candidate.phrase})"
             sentences.append(compared(winner, curved, "linear ones", linear))
+    equal = [one for one in linear if one.candidate.noise == "equal"]
     if best.candidate.phrase is None:
-        equal = [one for one in linear if one.candidate.noise == "equal"]
         unequal = [one for one in linear if one.candidate.noise == "unequal"]
         if equal and unequal:
             shared, own = "one noise variance for all columns", "a noise variance for each column"
@@ -250,6 +255,10 @@ def _sentences(
             for one in everything
             if _too_long(one, data)
         ]
+    if noise is None and linear and not equal:
+        sentences.append(
+            "One noise variance for all columns was not considered: the columns vary by too different amounts."
+        )
     if late:
         sentences.append(f"Not compared within the time limit: {', '.join(dict.fromkeys(late))}.")
     return sentences

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import gammaln
 
+from vcuda.data.messages import shortened
 from vcuda.data.moments import Moments
 from vcuda.data.scaling import Scaling, units_log_jacobian
 from vcuda.data.streaming.statistics import FeatureStatistics
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, DataError
 from vcuda.models.checks import centred_columns, check_max_parents, check_positive
 from vcuda.models.linear.prediction import LinearPredictive
 from vcuda.models.linear.top_down import likely_noise, noise_by_pivots, top_down_order
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from vcuda.data.streaming import StreamedTable
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
+# Equal noise has one unit for all columns. A column may vary so many units: fourth powers of that, which products of
+# the Gram matrix are, stay finite in double precision.
+LARGEST_SPREAD = 1e60
 EQUAL_COSTS: Mapping[str, PowerLaw] = {
     "orders": PowerLaw(2.1, 2.9e-7, 2.18, 0.0032, 0.51, 4.3e-6, 1.49),
     "variational": PowerLaw(8.2, 8.0e-5, 2.35, 0.0, 0.64, 1.0e-4, 1.18),
@@ -359,6 +363,21 @@ class EqualNoise(ScoreSpec):
         if self.variance is not None:
             check_positive(variance=self.variance)
         check_max_parents(self.max_parents)
+
+    def out_of_range(self, scale: np.ndarray) -> np.ndarray:
+        unit = 1.0 if self.variance is not None else float(scale.min())
+        return np.flatnonzero(scale > LARGEST_SPREAD * unit)
+
+    def check_spreads(self, source: str, names: Sequence[str], scale: np.ndarray) -> None:
+        if not self.out_of_range(scale).size:
+            return
+        least, largest = int(np.argmin(scale)), int(np.argmax(scale))
+        beside = f", column {shortened(names[least])} by {scale[least]:.3g}" if self.variance is None else ""
+        raise DataError(
+            f"{source}: column {shortened(names[largest])} varies by {scale[largest]:.3g}{beside}, too much for one "
+            "noise variance in all columns: give the columns in one unit, standardise them (standardise=True, "
+            "--standardise), or take noise='unequal' (--noise unequal)."
+        )
 
     def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> EqualNoiseScore | SharedNoise:
         """Reduce a table (n, d) to its Gram matrix; with unknown variance the result needs ``at(variance)``
