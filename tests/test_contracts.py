@@ -133,8 +133,8 @@ class TestScores:
         bare = prepare(spec, small_table(spec).values, None)
         if bare.nuisance is not None:
             return
-        assert cached(bare).score(1, [4, 2]) == bare.score(1, [2, 4])
-        assert bare.score(1, [4, 2]) == bare.evaluate(bare.set_key(1, [4, 2]))[1 if bare.shares_sets else 0]
+        assert cached(bare).score(1, [4, 2]) == bare.score(1, [4, 2])
+        assert bare.score(1, [2, 4]) == bare.evaluate(bare.set_key(1, [4, 2]))[1 if bare.shares_sets else 0]
         assert not bare.slow_sets or bare.screen() is not None
 
     def test_equivalent_graphs_score_alike_where_it_says_so(self, spec):

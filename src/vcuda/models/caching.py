@@ -68,12 +68,9 @@ class CachedScore(WrappedScore):
     """A score that computes each set once, and keeps what it found in a :class:`SetCache`."""
 
     def __init__(self, inner: LocalScore, cache: SetCache) -> None:
-        super().__init__(inner)
-        self.cache = cache
+        self.inner, self.cache = inner, cache
 
-    @property
-    def is_stateless(self) -> bool:
-        return False
+    is_stateless = False
 
     def score(self, target: int, parents: Sequence[int]) -> float:
         chosen = checked_candidates(target, np.asarray(parents), self.nodes)

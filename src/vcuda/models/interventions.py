@@ -19,7 +19,7 @@ from vcuda.data.streaming.statistics import FeatureStatistics, Statistics
 from vcuda.errors import ConfigError
 from vcuda.models import FAMILIES
 from vcuda.models.prediction import Mechanism, NodePosterior, Predicted, Predictive, SharedParameter
-from vcuda.models.protocol import Features, LocalScore, PowerLaw, ScoreSpec
+from vcuda.models.protocol import Features, LocalScore, ScoreSpec, WrappedScore
 from vcuda.models.regressions import Regressions, joined_regressions
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class InterventionalScore(LocalScore):
+class InterventionalScore(WrappedScore):
     """A score that asks for each target the rows in which it was free.
 
     Attributes
@@ -44,8 +44,6 @@ class InterventionalScore(LocalScore):
         The units of the score.
     shifts : (p, d)
         The means of the columns in the rows of each part, less those in all rows, in the units of the score.
-    log_jacobian
-        See :class:`LocalScore`; of the free cells.
     """
 
     scores: tuple[LocalScore, ...]
@@ -53,9 +51,14 @@ class InterventionalScore(LocalScore):
     counts: np.ndarray
     scale: np.ndarray
     shifts: np.ndarray
-    log_jacobian: float
 
-    # Experiments tell graphs apart that are Markov equivalent, so that ``score_equivalent`` is not that of the parts.
+    # Experiments tell graphs apart that are Markov equivalent.
+    score_equivalent = False
+
+    @property
+    def inner(self) -> LocalScore:  # type: ignore[override]
+        """The part whose traits all have."""
+        return self.scores[0]
 
     @property
     def parts(self) -> tuple[LocalScore, ...]:
@@ -75,43 +78,16 @@ class InterventionalScore(LocalScore):
 
     @property
     def rows(self) -> int:
-        return max(part.rows for part in self.parts)
+        return max(part.rows for part in self.scores)
 
     @property
-    def max_parents(self) -> int | None:
-        return self.parts[0].max_parents
-
-    @property
-    def tells_direction(self) -> bool:
-        return self.parts[0].tells_direction
-
-    @property
-    def linear(self) -> bool:
-        return self.parts[0].linear
-
-    @property
-    def cheap_tables(self) -> bool:
-        return self.parts[0].cheap_tables
-
-    @property
-    def makes_all_tables(self) -> bool:
-        return self.parts[0].makes_all_tables
-
-    @property
-    def slow_sets(self) -> bool:
-        return self.parts[0].slow_sets
+    def log_jacobian(self) -> float:
+        """Of the free cells."""
+        return units_log_jacobian(self.counts, self.scale)
 
     @property
     def is_stateless(self) -> bool:
-        return all(part.is_stateless for part in self.parts)
-
-    @property
-    def known_variance(self) -> float:
-        return self.parts[0].known_variance
-
-    @property
-    def costs(self) -> Mapping[str, PowerLaw]:
-        return self.parts[0].costs
+        return all(part.is_stateless for part in self.scores)
 
     def table_seconds(self) -> float:
         return sum(part.table_seconds() for part in self.parts)
@@ -259,7 +235,6 @@ def _joined(
         counts=free_rows,
         scale=scale,
         shifts=shifts,
-        log_jacobian=units_log_jacobian(free_rows, scale),
     )
     return pooled.over_parts(by_parts)
 

@@ -348,85 +348,34 @@ class LocalScore:
         return None
 
 
+def _of_inner(name: str) -> Any:
+    return property(lambda self: getattr(self.inner, name))
+
+
 class WrappedScore(LocalScore):
-    """A score around another one, whose traits it has."""
+    """A score around another one, ``inner``, whose traits it has; what it does not answer otherwise goes by its own
+    :meth:`score`."""
 
     inner: LocalScore
 
-    def __init__(self, inner: LocalScore) -> None:
-        self.inner = inner
-
-    @property
-    def nodes(self) -> int:
-        return self.inner.nodes
-
-    @property
-    def rows(self) -> int:
-        return self.inner.rows
-
-    @property
-    def log_jacobian(self) -> float:
-        return self.inner.log_jacobian
-
-    @property
-    def max_parents(self) -> int | None:
-        return self.inner.max_parents
-
-    @property
-    def score_equivalent(self) -> bool:
-        return self.inner.score_equivalent
-
-    @property
-    def tells_direction(self) -> bool:
-        return self.inner.tells_direction
-
-    @property
-    def linear(self) -> bool:
-        return self.inner.linear
-
-    @property
-    def cheap_tables(self) -> bool:
-        return self.inner.cheap_tables
-
-    @property
-    def makes_all_tables(self) -> bool:
-        return self.inner.makes_all_tables
-
-    @property
-    def slow_sets(self) -> bool:
-        return self.inner.slow_sets
-
-    @property
-    def shares_sets(self) -> bool:
-        return self.inner.shares_sets
-
-    @property
-    def is_stateless(self) -> bool:
-        return self.inner.is_stateless
-
-    @property
-    def full_parents(self) -> int | None:
-        return self.inner.full_parents
-
-    @property
-    def margin(self) -> float:
-        return self.inner.margin
-
-    @property
-    def known_variance(self) -> float:
-        return self.inner.known_variance
-
-    @property
-    def columns(self) -> np.ndarray | None:
-        return self.inner.columns
-
-    @property
-    def content(self) -> tuple[Any, ...]:
-        return self.inner.content
-
-    @property
-    def costs(self) -> Mapping[str, PowerLaw]:
-        return self.inner.costs
+    nodes = _of_inner("nodes")
+    rows = _of_inner("rows")
+    log_jacobian = _of_inner("log_jacobian")
+    max_parents = _of_inner("max_parents")
+    full_parents = _of_inner("full_parents")
+    margin = _of_inner("margin")
+    columns = _of_inner("columns")
+    score_equivalent = _of_inner("score_equivalent")
+    tells_direction = _of_inner("tells_direction")
+    linear = _of_inner("linear")
+    cheap_tables = _of_inner("cheap_tables")
+    makes_all_tables = _of_inner("makes_all_tables")
+    slow_sets = _of_inner("slow_sets")
+    shares_sets = _of_inner("shares_sets")
+    is_stateless = _of_inner("is_stateless")
+    known_variance = _of_inner("known_variance")
+    content = _of_inner("content")
+    costs = _of_inner("costs")
 
     def screen(self) -> LocalScore | None:
         return self.inner.screen()

@@ -43,18 +43,16 @@ class LazyTableScore(WrappedScore):
     the search, and its cache holds them; ``grown`` are the sets that were extended, ``hoped`` what the screen said.
     """
 
+    max_parents = LARGEST_SET
+
     def __init__(self, exact: CachedScore, prior: EdgePrior) -> None:
-        super().__init__(exact)
-        self.exact, self.prior = exact, prior
+        self.inner = self.exact = exact
+        self.prior = prior
         screen = exact.screen()
         assert screen is not None, "a score with slow sets must have a screen"
         self.cheap = screen
         self.grown: set[tuple[int, bytes, bytes]] = set()
         self.hoped: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
-
-    @property
-    def max_parents(self) -> int | None:
-        return LARGEST_SET
 
     def screen(self) -> LocalScore:
         return self.cheap

@@ -42,8 +42,8 @@ def regressions_of(score: LocalScore) -> Regressions:
     found = score.regressions()
     if found is None:
         raise ConfigError(
-            f"the variational engine knows linear and additive scores, not {type(score).__name__}; "
-            "use the orders engine, or AdditiveBasis in place of GaussianProcess"
+            "the variational engine needs the gain of every edge at once, which models linear and additive give and this "
+            "one does not; use one of these, or the orders engine"
         )
     return found
 
