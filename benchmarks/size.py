@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
 from vcuda.infer.orders import Orders
-from vcuda.infer.selection.cost import expected_sweeps
+from vcuda.infer.selection.cost import cost_by_law, expected_sweeps
 from vcuda.infer.variational import Variational
 from vcuda.models import FAMILIES
 from vcuda.models.protocol import Noise
@@ -170,8 +170,8 @@ def _foreseen(line: Line) -> str:
     engine = ENGINES[line["engine"]]()
     # The laws belong to scores, whatever the table.
     score = FAMILIES[line["model"]].specs[line["noise"]].prepare(np.random.default_rng(0).normal(size=(9, 2)))
-    seconds, gigabytes = score.costs[line["engine"]].at(line["nodes"], expected_sweeps(engine, line["nodes"]))
-    return f"{seconds:.0f} s, {gigabytes:.1f} GB"
+    cost = cost_by_law(score.costs[line["engine"]], engine, line["nodes"])
+    return f"{cost.seconds:.0f} s, {cost.gigabytes:.1f} GB"
 
 
 def _sum(largest: float, first: str, *terms: tuple[float, float, str]) -> str:

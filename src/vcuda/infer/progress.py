@@ -25,6 +25,16 @@ def silent(progress: Progress) -> None:
     """Tell nobody."""
 
 
+def always() -> bool:
+    """Whether to go on, where there is no limit."""
+    return True
+
+
+def in_time(deadline: float | None) -> Callable[[], bool]:
+    """Return a question: is the deadline, on the clock of ``time.monotonic``, still to come?"""
+    return always if deadline is None else lambda: time.monotonic() <= deadline
+
+
 class Pace:
     """How many steps fill about a second, or another time, how long they have taken without compilation, and when to
     tell of it.

@@ -146,9 +146,9 @@ class InterventionalScore(WrappedScore):
         scores = np.asarray(scores)
         return scores if self.free_rows[target] else np.where(np.isfinite(scores), 0.0, -np.inf)
 
-    def start_order(self, log_odds: np.ndarray) -> np.ndarray | None:
+    def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
         """By the part with most rows: a search may start there, whatever was set."""
-        return max(self.parts, key=lambda part: part.rows).start_order(log_odds)
+        return max(self.parts, key=lambda part: part.rows).start_order(log_odds, go_on=go_on)
 
     def regressions(self) -> Regressions | None:
         parts = [found for part in self.parts if (found := part.regressions()) is not None]

@@ -21,11 +21,11 @@ import numpy as np
 from vcuda.data.moments import Moments
 from vcuda.data.scaling import Scaling
 from vcuda.data.streaming.statistics import FeatureStatistics
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, DataError
 from vcuda.models.checks import centred_columns
 from vcuda.models.prediction import Predictive
 from vcuda.models.regressions import Regressions
-from vcuda.models.sets import Ask, checked_candidates, gains_by_sets, losses_by_sets, table_steps
+from vcuda.models.sets import Ask, checked_candidates, gains_by_sets, losses_by_sets, sets_of, table_steps
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -43,7 +43,7 @@ def check_noise(noise: str) -> None:
 class PowerLaw(NamedTuple):
     """seconds = start + a d^b + sweep * hundreds of sweeps * d, gigabytes = base + c d^e, for d columns.
 
-    The number of rows matters only where rows are factorised.
+    With fewer than 1,000 rows, what depends on d grows by the power ``rows`` of what is lacking.
     """
 
     start: float
@@ -53,11 +53,11 @@ class PowerLaw(NamedTuple):
     base: float
     c: float
     e: float
+    rows: float = 0.0
 
-    def at(self, nodes: int, sweeps: float) -> tuple[float, float]:
-        """Seconds on one core, and gigabytes at the most."""
-        seconds = self.start + self.a * nodes**self.b + self.sweep * sweeps / 100 * nodes
-        return seconds, self.base + self.c * nodes**self.e
+
+class RoundingError(DataError):
+    """What all nodes share cannot be computed for columns of so different scales: rounding leaves nothing of it."""
 
 
 class Nuisance(Protocol):
@@ -88,6 +88,14 @@ class Nuisance(Protocol):
 
     def quick_guess(self) -> float:
         """Return a likely value, in the time of a look at every column."""
+        ...
+
+    def least(self) -> float:
+        """Return the value below which rounding spoils the scores; a RoundingError where that is any value."""
+        ...
+
+    def rounded_away(self) -> RoundingError:
+        """What to raise where values count that are smaller than this."""
         ...
 
 
@@ -298,8 +306,11 @@ class LocalScore:
 
     # Engines ------------------------------------------------------------------------------------------------------
 
-    def start_order(self, log_odds: np.ndarray) -> np.ndarray | None:
-        """Construct a good order (d,), first node first, given prior log odds (d, d) of the edges; None without one."""
+    def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
+        """Construct a good order (d,), first node first, given prior log odds (d, d) of the edges; None without one.
+
+        Where ``go_on`` says no (time is short), it may be any order.
+        """
         return None
 
     def regressions(self) -> Regressions | None:
@@ -319,8 +330,10 @@ class LocalScore:
 
     def table_seconds(self) -> float:
         """Return roughly how long the tables of the exact engine take on one core; by default .1 ms a set."""
-        most = self.nodes - 1 if self.max_parents is None else min(self.max_parents, self.nodes - 1)
-        return 1e-4 * self.nodes * sum(comb(self.nodes - 1, size) for size in range(most + 1))
+        others = self.nodes - 1
+        if self.max_parents is None or self.max_parents >= others:
+            return 1e-4 * self.nodes * sets_of(others)
+        return 1e-4 * self.nodes * sum(comb(others, size) for size in range(self.max_parents + 1))
 
     # Predictions --------------------------------------------------------------------------------------------------
 
@@ -380,8 +393,8 @@ class WrappedScore(LocalScore):
     def screen(self) -> LocalScore | None:
         return self.inner.screen()
 
-    def start_order(self, log_odds: np.ndarray) -> np.ndarray | None:
-        return self.inner.start_order(log_odds)
+    def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
+        return self.inner.start_order(log_odds, go_on=go_on)
 
     def regressions(self) -> Regressions | None:
         return self.inner.regressions()

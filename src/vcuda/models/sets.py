@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from math import inf
 
 import numpy as np
 
 from vcuda.errors import ConfigError
 
+# Two to this power is the largest that a float holds.
+LARGEST_POWER = 1023
 # The score of a target with a set of parents.
 Ask = Callable[[int, Sequence[int]], float]
+
+
+def sets_of(nodes: int) -> float:
+    """Return how many sets so many nodes have, infinite where no float holds it."""
+    return 2.0**nodes if nodes <= LARGEST_POWER else inf
 
 
 def set_sizes(candidates: int) -> np.ndarray:

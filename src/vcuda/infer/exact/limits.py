@@ -8,14 +8,15 @@ from vcuda.errors import ConfigError
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.models.protocol import LocalScore
+from vcuda.models.sets import sets_of
 
 
-def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> int:
+def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> float:
     """Return the bytes that the exact engine needs: lattices, stages of one transform, working arrays.
 
     With ``keep`` the scores of all sets are held until graphs are drawn from them.
     """
-    half = 1 << max(nodes - 1, 0)
+    half = sets_of(max(nodes - 1, 0))
     return 8 * half * (((2 if keep else 1) * nodes + 2) * lattices + nodes + 8)
 
 
@@ -28,7 +29,7 @@ def seconds_needed(score: LocalScore) -> float:
     6.4, 35 and .3, 1.5, 7.5, 37; additive .2, .9, 3.7, 16 and .2, 1, 4.2, 19; Gaussian process 12.5, 20, 27, 52
     and 15, 23, 34, 51.
     """
-    lattice = 1.6e-8 * score.nodes**2 * 2.0**score.nodes
+    lattice = 1.6e-8 * score.nodes**2 * sets_of(score.nodes)
     return 5.5 * lattice if score.nuisance is not None else lattice + score.table_seconds()
 
 
@@ -60,6 +61,11 @@ def gigabytes_needed(score: LocalScore, *, nodes: int | None = None, keep: bool 
     return memory_needed(score.nodes if nodes is None else nodes, lattices=lattices, keep=together) / 1e9
 
 
+def gigabytes_in_words(gigabytes: float) -> str:
+    """For people; beyond what any machine has the number says nothing."""
+    return f"{gigabytes:,.1f} GB" if gigabytes < 1e6 else "more than a million GB"
+
+
 def check_size(score: LocalScore, samples: int, memory_gb: float) -> bool:
     """Refuse what does not fit into memory; return whether scores can be kept as well."""
     if samples < 1:
@@ -70,7 +76,7 @@ def check_size(score: LocalScore, samples: int, memory_gb: float) -> bool:
         while gigabytes_needed(score, nodes=most) > memory_gb:
             most -= 1
         raise ConfigError(
-            f"the exact engine needs {needed:,.1f} GB of memory for {score.nodes} columns, more than the "
+            f"the exact engine needs {gigabytes_in_words(needed)} of memory for {score.nodes:,} columns, more than the "
             f"limit of {memory_gb:g} GB (memory_gb), which is enough for {most}; use the orders engine, "
             "or fewer columns"
         )

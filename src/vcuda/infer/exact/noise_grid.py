@@ -28,17 +28,21 @@ def noise_grid(
     half the sum of squared residuals; two evaluations give B and so the best u, and repeating it follows the
     graphs as they change with u. The posterior of u has a standard deviation of about 1 / sqrt(A); the grid
     starts near the best u and grows on both sides until its ends do not count. The first two evaluations are
-    points of a grid around the guess, which is nearly always good enough to keep them.
+    points of a grid around the guess, which is nearly always good enough to keep them. Raises a RoundingError where
+    variances count that are too small to be computed.
     """
+    least = float(np.log(shared.least()))
     half_cells = 0.5 * shared.cells
     step = NOISE_STEP * half_cells**-0.5
 
     def evaluate(log_variance: float) -> tuple[Lattice, float]:
+        if log_variance < least:
+            raise shared.rounded_away()
         variance = float(np.exp(log_variance))
         lattice = build_lattice(shared.at(variance), prior, progress, keep=keep)
         return lattice, lattice.log_total + shared.log_prior(variance) + log_variance
 
-    centre = float(np.log(shared.guess()))
+    centre = max(float(np.log(shared.guess())), least)
     for _ in range(20):
         found = {0: evaluate(centre), 1: evaluate(centre + step)}
         slope = found[1][1] - found[0][1] + half_cells * step
@@ -46,7 +50,7 @@ def noise_grid(
         best = float(np.log(residual / half_cells)) if residual > 0 else -np.inf
         # The weights of the grid are right wherever it starts; from far away it would only be long. A step of
         # more than a factor e asks the two evaluations about a region that they do not know.
-        best = min(max(best, centre - 1.0), centre + 1.0)
+        best = max(min(max(best, centre - 1.0), centre + 1.0), least)
         if abs(best - centre) < 2 * step:
             break
         centre = best

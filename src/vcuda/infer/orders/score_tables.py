@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
 from vcuda.infer.orders.tables import ParentTables
+from vcuda.infer.progress import always
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.protocol import LocalScore
 
@@ -19,6 +20,12 @@ from vcuda.models.protocol import LocalScore
 BATCH_ENTRIES = 1 << 17
 # Tables of fewer entries in all are filled here. Guessed, not measured: filling should take longer than sending.
 SPREAD_ENTRIES, SPREAD_CHEAP_ENTRIES = 1 << 14, 1 << 22
+# Scores of columns whose scales differ by a factor of 1e20 and more are such; sums of them must stay numbers, too.
+LARGEST_SINGLE = 1e30
+
+
+class OutOfTimeError(Exception):
+    """There is no time to fill all tables."""
 
 
 def build_tables(
@@ -30,6 +37,7 @@ def build_tables(
     order: np.ndarray | None = None,
     known: ParentTables | None = None,
     workers: Workers = SERIAL,
+    go_on: Callable[[], bool] = always,
 ) -> ParentTables:
     """Score all subsets of every node's candidates.
 
@@ -46,6 +54,8 @@ def build_tables(
         for the orders that matter; without it they are relative to all candidates coming first.
     workers
         Where tables are filled if they are large; those of lazy tables are filled here.
+    go_on
+        Asked between tables whether there is time for more; if not, an OutOfTimeError is raised.
     """
     nodes = score.nodes
     certain = [
@@ -82,6 +92,8 @@ def build_tables(
             weights[span], sums[span], shifts[node] = table
 
     def fill(members: list[int]) -> None:
+        if not go_on():
+            raise OutOfTimeError
         keep(members, _filled((score, prior), plan(members)))
 
     groups: dict[tuple[int, int], list[int]] = {}
@@ -158,8 +170,14 @@ def _filled(shared: tuple[LocalScore, EdgePrior], plans: Sequence[_Plan]) -> lis
         sum_over_subsets(total)
         total += subset_sums(plan.corrections)
         shift = total[plan.centre]
-        tables.append(_Filled((values - shift).astype(np.float32), (total - shift).astype(np.float32), float(shift)))
+        tables.append(_Filled(_single(values - shift), _single(total - shift), float(shift)))
     return tables
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """The values in single precision, with what is beyond it at its bounds; minus infinity stays what it is."""
+    values[values < -LARGEST_SINGLE] = np.where(np.isneginf(values[values < -LARGEST_SINGLE]), -np.inf, -LARGEST_SINGLE)
+    return np.minimum(values, LARGEST_SINGLE).astype(np.float32)
 
 
 def _fixed_odds(prior: EdgePrior, certain: np.ndarray, node: int) -> float:

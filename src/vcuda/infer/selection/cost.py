@@ -2,22 +2,31 @@
 
 The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power
 laws through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs
-and dense graphs take longer, because their tables are wider.
+and dense graphs take longer, because their tables are wider. So do fewer rows, where chance makes more candidate
+parents: 2,000 columns took 2.3 times as long with 300 rows as with 1,000.
 """
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import NamedTuple
 
 from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
+from vcuda.infer.exact import Exact, gigabytes_in_words, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
+from vcuda.infer.orders.candidates import TABLE_ENTRIES
 from vcuda.infer.variational import Variational
-from vcuda.models.protocol import LocalScore
+from vcuda.models.protocol import LocalScore, PowerLaw
 
 # Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
 BASE, HELD = 0.45, 0.3
+A_CENTURY = 3.2e9
+# Rows of the tables that the laws were measured on.
+MEASURED_ROWS = 1000
+# GB of an entry of the score tables: its weight and its sum, both again while new tables are made, and two copies for
+# the compiled sweeps. And of an entry of the matrices of d by d, such as products of columns and prior odds.
+ENTRY, MATRICES = 24e-9, 8e-8
 
 
 class Cost(NamedTuple):
@@ -63,21 +72,21 @@ def check_cost(
     most = _most_columns(engine, score, free)
     remedies.append(f"choose at most {most:,} columns {HOW_TO_CHOOSE}" if most > 1 else "close other programs")
     raise ConfigError(
-        f"engine {type(engine).__name__.lower()} would need about {cost.gigabytes:,.1f} GB of memory for "
-        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine "
-        "with more memory"
+        f"engine {type(engine).__name__.lower()} would need about {gigabytes_in_words(cost.gigabytes)} of "
+        f"memory for {score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use "
+        "a machine with more memory"
     )
 
 
 def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int) -> Cost | None:
     if isinstance(engine, Exact):
         gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
-        # Only asked for the score's own number of nodes: the time of others follows from it.
-        return Cost(seconds_needed(score) * 2.0 ** (nodes - score.nodes), gigabytes)
+        # For other numbers of nodes only the memory is asked for.
+        return Cost(seconds_needed(score) if nodes == score.nodes else nan, gigabytes)
     law = score.costs.get(type(engine).__name__.lower())
     if law is None:
         return None
-    cost, chains = Cost(*law.at(nodes, expected_sweeps(engine, nodes))), 1.0
+    cost, chains = cost_by_law(law, engine, nodes, score.parts[0].rows), 1.0
     if isinstance(engine, Orders):
         chains = engine.replicas / 4
     elif engine.restarts is not None:
@@ -86,9 +95,19 @@ def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int) -
     return Cost(cost.seconds * chains * (1 + 0.1 * (len(score.parts) - 1)), cost.gigabytes)
 
 
+def cost_by_law(law: PowerLaw, engine: Exact | Orders | Variational, nodes: int, rows: int = MEASURED_ROWS) -> Cost:
+    """What a law foresees. Memory for tables of the orders engine is bounded (``TABLE_ENTRIES``), and what comes beside
+    it are some matrices of d by d."""
+    lacking = max(MEASURED_ROWS / rows, 1.0) ** law.rows
+    sweeps = expected_sweeps(engine, nodes)
+    seconds = law.start + lacking * (law.a * nodes**law.b + law.sweep * sweeps / 100 * nodes)
+    most = TABLE_ENTRIES * ENTRY if isinstance(engine, Orders) else inf
+    return Cost(seconds, law.base + min(lacking * law.c * nodes**law.e, most + MATRICES * nodes**2))
+
+
 def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
     """How many sweeps over orders to reckon with; few columns may have 6,000, but seldom need them."""
-    return min(engine.most_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
+    return min(engine.usual_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
 
 
 def _most_columns(engine: Exact | Orders | Variational, score: LocalScore, free: float) -> int:
@@ -108,4 +127,6 @@ def _duration(seconds: float) -> str:
         return f"{round(seconds)} seconds"
     if seconds < 5400:
         return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 36_000 else f"{round(seconds / 3600):,} hours"
+    if seconds < 36_000:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{round(seconds / 3600):,} hours" if seconds < A_CENTURY else "more than a century"

@@ -42,8 +42,8 @@ def regressions_of(score: LocalScore) -> Regressions:
     found = score.regressions()
     if found is None:
         raise ConfigError(
-            "the variational engine needs the gain of every edge at once, which models linear and additive give and this "
-            "one does not; use one of these, or the orders engine"
+            "the variational engine needs the gain of every edge at once, which models linear and additive give and "
+            "this one does not; use one of these, or the orders engine"
         )
     return found
 

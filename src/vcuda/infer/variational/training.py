@@ -34,7 +34,7 @@ from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, tre
 from vcuda.infer.compilation import use_compilation_cache
 from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
+from vcuda.infer.progress import Pace, Progress, ProgressCallback, in_time, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.variational.edge_gains import regressions_of
 from vcuda.infer.variational.mixtures import VariationalResult, mixed
@@ -105,7 +105,7 @@ def run_variational(
     nodes, table = prepared.nodes, regressions_of(prepared)
     rng = np.random.default_rng(seed)
     restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
-    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, checkpointer)
+    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, checkpointer, in_time(deadline))
     tiers = tiers_of(spec, table, nodes, prior)
     steps = spec.steps or (300 if nodes <= SMALL or table.block > 1 else 600)
     schedule = schedule_of(spec, prepared, steps, restarts, nodes, ordered=len(orders))

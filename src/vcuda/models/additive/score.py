@@ -19,7 +19,7 @@ from vcuda.models.checks import centred_columns, check_max_parents, check_positi
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
 from vcuda.models.protocol import LocalScore, PowerLaw, ScoreSpec
 from vcuda.models.regressions import Evidence, Regressions
-from vcuda.models.sets import checked_candidates, schur_tables, set_sizes
+from vcuda.models.sets import checked_candidates, schur_tables, set_sizes, sets_of
 
 COSTS: Mapping[str, PowerLaw] = {
     "orders": PowerLaw(4.4, 0.022, 1.0, 3.2e-4, 0.54, 1.8e-4, 1.0),
@@ -71,7 +71,7 @@ class AdditiveBasisScore(LocalScore):
 
     def table_seconds(self) -> float:
         work = self.block**2 * self.nodes + 6 * self.block**3
-        return 2.8e-9 * len(self.amplitudes) * work * 2.0**self.nodes
+        return 2.8e-9 * len(self.amplitudes) * work * sets_of(self.nodes)
 
     def predictive_in(self, units: Scaling) -> AdditivePredictive:
         return AdditivePredictive(

@@ -7,7 +7,7 @@ noise. It costs ``log(1 + n) / 2`` a node, whatever the parents.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +23,7 @@ from vcuda.models.checks import centred_columns, check_max_parents, check_positi
 from vcuda.models.linear.prediction import LinearPredictive
 from vcuda.models.linear.top_down import likely_noise, noise_by_pivots, top_down_order
 from vcuda.models.prediction import Predictive
-from vcuda.models.protocol import LocalScore, Nuisance, PowerLaw, ScoreSpec
+from vcuda.models.protocol import LocalScore, Nuisance, PowerLaw, RoundingError, ScoreSpec
 from vcuda.models.regressions import Evidence, Regressions
 from vcuda.models.sets import checked_candidates, schur_tables, set_sizes
 
@@ -35,12 +35,14 @@ LOG_TWO_PI = float(np.log(2 * np.pi))
 # Equal noise has one unit for all columns. A column may vary so many units: fourth powers of that, which products of
 # the Gram matrix are, stay finite in double precision.
 LARGEST_SPREAD = 1e60
+# Scores that rounding may change by more nats than this say nothing.
+MOST_ROUNDING = 1.0
 EQUAL_COSTS: Mapping[str, PowerLaw] = {
     "orders": PowerLaw(2.1, 2.9e-7, 2.18, 0.0032, 0.51, 4.3e-6, 1.49),
     "variational": PowerLaw(8.2, 8.0e-5, 2.35, 0.0, 0.64, 1.0e-4, 1.18),
 }
 UNEQUAL_COSTS: Mapping[str, PowerLaw] = {
-    "orders": PowerLaw(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45),
+    "orders": PowerLaw(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45, rows=0.7),
     "variational": PowerLaw(10.0, 1.0e-3, 2.17, 0.0, 0.63, 8.5e-6, 1.67),
 }
 
@@ -171,8 +173,8 @@ class EqualNoiseScore(GramScore):
     def known_variance(self) -> float:
         return self.variance
 
-    def start_order(self, log_odds: np.ndarray) -> np.ndarray:
-        return top_down_order(self, log_odds)
+    def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray:
+        return top_down_order(self, log_odds, go_on=go_on)
 
     def regressions(self) -> Regressions:
         # Under unit variance, so that the variance can be put in later.
@@ -312,8 +314,24 @@ class SharedNoise(LocalScore):
     def quick_guess(self) -> float:
         return likely_noise(np.diag(self.known.gram) / self.rows, self.rows)
 
-    def start_order(self, log_odds: np.ndarray) -> np.ndarray | None:
-        order: np.ndarray | None = self.at(1.0).start_order(log_odds)
+    def least(self) -> float:
+        """Sums of squares in units of the noise are differences of products of columns, and the largest of these is
+        rounded by its 2**-52nd part. With columns of like scales that is far below any noise."""
+        largest = float(np.max(np.diag(self.known.gram)))
+        if not np.isfinite(largest):
+            raise self.rounded_away()
+        return float(np.finfo(np.float64).eps * largest / MOST_ROUNDING)
+
+    def rounded_away(self) -> RoundingError:
+        largest = float(np.max(np.diag(self.known.gram)))
+        spread = f"{np.sqrt(largest / self.rows):.0e}" if np.isfinite(largest) else "more than 1e+150"
+        return RoundingError(
+            f"equal noise cannot be computed for columns of so different scales: the largest varies {spread} times as "
+            "much as the smallest; use unequal noise, standardise, or leave out columns that repeat others"
+        )
+
+    def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
+        order: np.ndarray | None = self.at(1.0).start_order(log_odds, go_on=go_on)
         return order
 
     def regressions(self) -> Regressions | None:
@@ -397,8 +415,11 @@ class EqualNoise(ScoreSpec):
     def _prepared(self, gram: np.ndarray, rows: int, units: np.ndarray) -> EqualNoiseScore | SharedNoise:
         unit = 1.0 if self.variance is not None else float(units.min())
         variance = self.variance if self.variance is not None else 1.0
+        # Of columns that differ by more than the floats span, products are infinite; what needs them refuses them.
+        with np.errstate(over="ignore", divide="ignore"):
+            in_units = gram / unit**2
         known = EqualNoiseScore(
-            gram=gram / unit**2,
+            gram=in_units,
             rows=rows,
             ridge=variance / self.weight_variance,
             target_ridge=0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,23 +46,24 @@ def noise_by_pivots(gram: np.ndarray, rows: int) -> float:
     squares, freedom = 0.0, 0
     for taken in range(min(len(gram), rows - 1)):
         smallest = int(np.argmin(np.diag(rest)))
-        pivot = float(rest[smallest, smallest])
-        if pivot <= 0:
-            break
+        pivot = max(float(rest[smallest, smallest]), 0.0)
         squares += pivot
         freedom += rows - 1 - taken
-        row = rest[smallest] / np.sqrt(pivot)
+        # A column that those before it repeat leaves nothing, or rounding, and explains nothing more.
+        row = rest[smallest] / np.sqrt(pivot) if pivot > 0 else np.zeros(len(rest))
         rest = np.delete(np.delete(rest - np.outer(row, row), smallest, axis=0), smallest, axis=1)
     return squares / freedom if squares > 0 else 1.0
 
 
-def top_down_order(score: EqualNoiseScore, log_odds: np.ndarray) -> np.ndarray:
+def top_down_order(
+    score: EqualNoiseScore, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True
+) -> np.ndarray:
     """Construct an order (d,) for equal noise: always next the node that those before it explain down to the
     noise.
 
     Each new node is tested as a parent of all that remain. The test takes the residual variance as unknown,
     because a node whose other parents are still to come has more than the noise. O(d² k) with k the number of
-    parents.
+    parents. Where ``go_on`` says no (time is short), the others follow by their residual variances so far.
     """
     nodes, gram, rows = score.nodes, score.gram, score.rows
     noise = rows * score.variance
@@ -87,6 +89,9 @@ def top_down_order(score: EqualNoiseScore, log_odds: np.ndarray) -> np.ndarray:
         weights[node, : kept.size] = coefficients
 
     for _ in range(nodes):
+        if not go_on():
+            others = np.flatnonzero(waiting)
+            return np.append(np.array(order, dtype=np.int64), others[np.argsort(residuals[others], kind="stable")])
         if residuals[waiting].min() > explained:
             # Parents are missed when others that come later hide their effect, most of all those of a hub;
             # look again, the most hopeful first, until a node is explained. A node that was looked at rests until
@@ -97,7 +102,7 @@ def top_down_order(score: EqualNoiseScore, log_odds: np.ndarray) -> np.ndarray:
                     continue
                 refitted[node] = len(order)
                 fit(int(node), _forward_robust(score, log_odds, int(node), parents[node], ~waiting))
-                if residuals[node] <= explained:
+                if residuals[node] <= explained or not go_on():
                     break
         best = int(np.argmin(np.where(waiting, residuals, np.inf)))
         order.append(best)
