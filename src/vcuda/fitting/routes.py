@@ -17,6 +17,7 @@ from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
+from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import Exact
@@ -52,20 +53,24 @@ METHOD_SECONDS = 300.0
 
 
 class Request(NamedTuple):
-    """What was asked for, apart from model and engine; ``edges`` is the prior of every edge, with what is known of it,
+    """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
     ``workers`` is where parts of the work may be done."""
 
     table: Dataset | StreamedTable
-    prior: DagPrior
+    spec: FitSpec
     edges: EdgePrior
     logarithm: np.ndarray | None
     standardise: bool
     seed: int
     progress: ProgressCallback
     deadline: float | None
-    time_limit: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
+
+    @property
+    def prior(self) -> DagPrior:
+        assert isinstance(self.spec.prior, DagPrior)
+        return self.spec.prior
 
     def prepared(self, spec: ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
@@ -182,7 +187,7 @@ def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:
 def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
     """The model by its evidence, within its share of the time."""
     kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
-    share = None if request.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.time_limit
+    share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
         request.edges,
@@ -284,7 +289,7 @@ def fit_baseline(
 
 def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
     """The spec, smaller where it would take hours that nobody asked for."""
-    seconds = METHOD_SECONDS if request.time_limit is None else request.time_limit
+    seconds = METHOD_SECONDS if request.spec.time_limit is None else request.spec.time_limit
     chosen = full.within(seconds, rows=request.rows_in_memory.n, columns=request.table.d)
     if chosen != full:
         sentences.append(

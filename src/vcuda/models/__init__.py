@@ -41,7 +41,8 @@ class Families(Mapping[str, "Family"]):
 
     def predictives(self) -> dict[str, type[Predictive]]:
         """The classes of predictions by their kinds in stored runs."""
-        return {family.predictive.kind: family.predictive for family in self.values()}
+        kinds = [family.predictive for family in self.values()]
+        return {name: kind for kind in kinds for name in (kind.kind, *kind.earlier_kinds)}
 
 
 FAMILIES = Families(
@@ -49,7 +50,7 @@ FAMILIES = Families(
         "linear": "vcuda.models.linear",
         "additive": "vcuda.models.additive",
         "gp": "vcuda.models.gaussian_process",
-        "discrete": "vcuda.models.categorical",
+        "categorical": "vcuda.models.categorical",
     }
 )
 

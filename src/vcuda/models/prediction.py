@@ -85,6 +85,8 @@ class Predictive:
     """
 
     kind: ClassVar[str]
+    # What earlier versions wrote in place of the kind.
+    earlier_kinds: ClassVar[tuple[str, ...]] = ()
 
     if TYPE_CHECKING:
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import check_draws
 from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.samples import GraphSamples
-from vcuda.summaries.variables import check_draws
 
 # Up to this many variables the orders that a graph allows are counted exactly, by sums over sets of variables.
 COUNTED_NODES = 12

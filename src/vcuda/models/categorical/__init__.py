@@ -5,8 +5,8 @@ from vcuda.models.categorical.score import BDeu, BDeuScore
 from vcuda.models.protocol import Family
 
 FAMILY = Family(
-    name="discrete",
-    words="discrete: probabilities of each variable's categories for every combination of its direct causes",
+    name="categorical",
+    words="categorical: probabilities of each variable's labels for every combination of its direct causes",
     specs={None: BDeu()},
     predictive=CategoricalPredictive,
 )

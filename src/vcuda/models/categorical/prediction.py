@@ -45,7 +45,8 @@ class CategoricalPredictive(Predictive):
     labels: Categories = field()
     equivalent_sample_size: float
     free: np.ndarray | None = None
-    kind: ClassVar[str] = "discrete"
+    kind: ClassVar[str] = "categorical"
+    earlier_kinds: ClassVar[tuple[str, ...]] = ("discrete",)
 
     @classmethod
     def of(cls, data: Any, equivalent_sample_size: float) -> Self:
