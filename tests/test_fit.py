@@ -11,7 +11,7 @@ import vcuda
 from vcuda.baselines import BASELINES, GranDag, Mcsl, VarianceSort
 from vcuda.errors import ConfigError, DataError
 from vcuda.fitting import routes as module
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 from vcuda.specs import to_json
 
 
@@ -96,10 +96,10 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "forest"}, "auto, linear, mlp, gp"),
+        ({"model": "forest"}, "auto, linear, additive, gp"),
         ({"model": "gp", "engine": "straight-through"}, "use engine exact"),
         ({"model": "gp", "engine": "variational"}, "linear and additive"),
-        ({"model": "mlp", "engine": "exact"}, "linear, gp or additive"),
+        ({"model": "mlp", "engine": "exact"}, "linear, additive, gp"),
         ({"model": "gp", "noise": "equal", "engine": "exact"}, "leave noise out"),
         ({"engine": "exact", "preset": "paper"}, "belongs to engine straight-through"),
         ({"engine": "exact", "noise": "loud"}, "unit, equal, unequal"),
