@@ -43,6 +43,11 @@ class EdgePrior(NamedTuple):
         """The edges (d, d) that may be or not."""
         return np.isfinite(self.log_odds) & ~self.required
 
+    @property
+    def treats_edges_alike(self) -> bool:
+        """Whether every edge may be or not, all with the same odds."""
+        return self.edge_probability is not None and int(self.free.sum()) == self.nodes * (self.nodes - 1)
+
     def allowed_parents(self, node: int) -> np.ndarray:
         """The columns (k,) that may be parents of a node, those among them that must be."""
         return np.setdiff1d(np.flatnonzero(self.log_odds[:, node] > -np.inf), [node])

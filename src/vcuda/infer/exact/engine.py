@@ -129,8 +129,8 @@ def exact_posterior(
         logarithm.
     prior
         pi_ij of every edge that the order allows. What is not allowed never occurs, what is required is in every graph:
-        their pi_ij are 0 and 1, and orders stay equally likely, among those that point every required edge forward. With
-        a prior over graphs each DAG that obeys has the product of the odds of its edges.
+        their pi_ij are 0 and 1, and orders stay equally likely, among those that point every required edge forward.
+        With a prior over graphs each DAG that obeys has the product of the odds of its edges.
     samples
         Number of DAGs to draw.
     rng

@@ -27,7 +27,8 @@ SumsT = TypeVar("SumsT", bound=HasTotal)
 
 
 def noise_grid(shared: Nuisance, build: Callable[[LocalScore], SumsT]) -> tuple[list[SumsT], np.ndarray, np.ndarray]:
-    """Return the sums that are built at a grid of noise variances, their log weights in the evidence, and the variances.
+    """Return the sums that are built at a grid of noise variances, their log weights in the evidence, and the
+    variances.
 
     Given a graph the log evidence is nearly c - A u - B exp(-u) with u the log variance, A = n d / 2 and B
     half the sum of squared residuals; two evaluations give B and so the best u, and repeating it follows the

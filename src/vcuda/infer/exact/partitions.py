@@ -11,8 +11,9 @@ one and H_j as in ``lattice``,
 
 and G(S, T) sums in the same way over all that can follow. No sum has terms of either sign. In D_j digits are lost only
 where parents in T hardly count; the same node then weighs as much with its parents before T, in a graph that is summed
-elsewhere, so what is lost is lost beside that. The same holds for terms that are 700 nats below the largest one of their
-S and underflow. Time O(4^d), mostly in products of matrices; memory 3^d float64 numbers, twice for edge probabilities.
+elsewhere, so what is lost is lost beside that. The same holds for terms that underflow because they are 700 nats below
+the largest one of their S. Time O(4^d), mostly in products of matrices; memory 3^d float64 numbers, twice for edge
+probabilities.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.drawing import DrawnOrders
 from vcuda.infer.exact.lattice import (
     ParentSums,
+    as_bits,
     nothing_obeys,
     others_of,
     parent_marginals,
@@ -232,16 +234,15 @@ def sample_partitions(partitions: Partitions, size: int, rng: np.random.Generato
 def log_dag_weight(prior: EdgePrior) -> float:
     """Return the log sum over all DAGs that obey of the product of the odds of their edges."""
     nodes = prior.nodes
-    if prior.edge_probability is not None and np.array_equal(prior.free, ~np.eye(nodes, dtype=bool)):
-        return _log_weight_of_counts(nodes, float(np.log(prior.edge_probability) - np.log1p(-prior.edge_probability)))
+    if prior.treats_edges_alike:
+        return _log_weight_of_counts(nodes, float(prior.log_odds.max()))
     sums = np.empty((nodes, 1 << (nodes - 1)))
     for node in range(nodes):
         others = others_of(node, nodes)
         # Edges that are required have odds of 1, and no choice; those that are forbidden have odds of 0.
-        sums[node] = subset_sums(
-            np.where(prior.required[others, node], 0.0, np.logaddexp(0, prior.log_odds[others, node]))
-        )
-        needed = int((1 << np.flatnonzero(prior.required[others, node])).sum())
+        must = prior.required[others, node]
+        sums[node] = subset_sums(np.where(must, 0.0, np.logaddexp(0.0, prior.log_odds[others, node])))
+        needed = as_bits(np.flatnonzero(must))
         sums[node, np.arange(sums.shape[1]) & needed != needed] = -np.inf
     return _log_total(_sum_over_layers(sums), nodes)
 
