@@ -252,7 +252,12 @@ def count_orders(graph: npt.ArrayLike) -> int:
     known: dict[int, int] = {}
 
     def members(of: int) -> list[int]:
-        return [node for node in range(nodes) if of >> node & 1]
+        found = []
+        while of:
+            lowest = of & -of
+            found.append(lowest.bit_length() - 1)
+            of ^= lowest
+        return found
 
     def count(left: int) -> int:
         total, size = 1, 0

@@ -164,6 +164,8 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     if left:
         agree += f" ({left} of {numbers['replicas']} ended far below the best and were left out)"
     sentences = [agree, "nothing new in the last round of candidate parents"]
+    if effective is not None:
+        sentences.append(f"graphs are weighted by one over the number of their orders: {effective:.0f} effective ones")
     expected, largest = numbers["left_out_edges"] or 0.0, numbers["left_out_probability"] or 0.0
     if largest > WORTH_TELLING:
         sentences.append(

@@ -58,10 +58,10 @@ class OrdersResult(NamedTuple):
 
     ``edge_probabilities`` (d, d) are averages of exact values given the order, or, with a prior over graphs, weighted
     shares of the samples. The graph of sample k belongs to the order in row k of ``orders`` (s, d), first node first.
-    ``log_evidence`` (of the table in the user's units) is an estimate from annealing and the ladder, and None where its estimates by single chains spread by
-    more than 5 nats, as with many columns and hubs. ``noise_variance`` is the value of a shared unknown
-    noise variance, in units of the smallest column variance, and None for other scores. ``trace`` holds the
-    log scores of the cold chains.
+    ``log_evidence`` (of the table in the user's units) is an estimate from annealing and the ladder, and None where its
+    estimates by single chains spread by more than 5 nats, as with many columns and hubs. ``noise_variance`` is the
+    value of a shared unknown noise variance, in units of the smallest column variance, and None for other scores.
+    ``trace`` holds the log scores of the cold chains.
     """
 
     edge_probabilities: np.ndarray
