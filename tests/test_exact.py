@@ -356,8 +356,9 @@ def test_a_prior_over_graphs_counts_each_dag_once(nodes, spread, knowledge):
     rare = weights * size < 5
     observed = np.append(counts[~rare], counts[rare].sum())
     expected = np.append(weights[~rare], weights[rare].sum()) * size
-    if (expected > 1e-3).sum() > 1:
-        assert chisquare(observed, expected).pvalue > 1e-4
+    met = expected > 0
+    if met.sum() > 1:
+        assert chisquare(observed[met], expected[met]).pvalue > 1e-4
     rank = np.argsort(result.orders, axis=1)
     assert not (drawn & (rank[:, :, None] >= rank[:, None, :])).any()
 

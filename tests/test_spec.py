@@ -77,7 +77,9 @@ def test_the_command_line_has_every_option_and_hides_old_names():
     command = typer.main.get_command(app).commands["fit"]
     flags = {parameter.name: parameter for parameter in command.params}
     for name, option in OPTIONS.items():
-        assert "/".join((*flags[name].opts, *flags[name].secondary_opts)) == option.flag
+        assert "/".join((*flags[name].opts, *flags[name].secondary_opts)) == "/".join(
+            (option.flag, *option.other_flags)
+        )
         assert option.help in flags[name].help
     assert flags["without"].hidden
     assert not flags["exclude"].hidden
