@@ -335,7 +335,7 @@ def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path
     several, table = Interrupted(3), wavy(columns_for(name), 100)
     monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)
     # One after the other they may be slower than all here, and would be left before the third request.
-    monkeypatch.setattr(Elsewhere, "timing", lambda self, steps: nullcontext())
+    monkeypatch.setattr(Pace, "note", lambda self, steps, seconds: setattr(self, "seconds_a_step", 1e-3))
     given = {"seed": 3, "checkpoint": tmp_path / "kept", **RESTARTED[name]}
     assert fitted(table, client=several, **given).status.code == "interrupted"
     assert several.asked == ["run_part"] * 2

@@ -28,8 +28,11 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-# What neighbours may import all the same: how a run tells where it is, how programs are compiled, on which devices.
-ALSO_ALLOWED = {"baselines": ("vcuda.infer.progress", "vcuda.infer.compilation", "vcuda.infer.devices")}
+# What neighbours may import all the same: what an engine is, how programs are compiled, on which devices, and how
+# generators become arrays.
+ALSO_ALLOWED = {
+    "baselines": ("vcuda.infer.engine.", "vcuda.infer.compilation", "vcuda.infer.devices", "vcuda.infer.checkpoint.")
+}
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
 WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -66,7 +66,7 @@ def fit(
 def _baseline_spec(engine: str, preset: str, options: dict[str, Any]) -> Any:
     changes = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     try:
-        return getattr(BASELINES[engine][0], preset)(**changes)
+        return getattr(BASELINES[engine].spec, preset)(**changes)
     except TypeError as error:
         raise ConfigError(f"engine {engine} does not take the options {', '.join(options)}: {error}") from None
 

@@ -1,40 +1,42 @@
-"""BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor."""
+"""BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor.
 
-from vcuda.baselines.base import Baseline, BaselineResult, BaselineSpec, as_outcome
-from vcuda.baselines.bayesdag import BayesDag, run_bayesdag
-from vcuda.baselines.dds import Dds, run_dds
-from vcuda.baselines.dibs import Dibs, run_dibs
+A new one is one line in ``BASELINES``.
+"""
+
+from vcuda.baselines.base import BaselineSpec
+from vcuda.baselines.bayesdag import BayesDag, Chains
+from vcuda.baselines.dds import Dds, SampledTraining
+from vcuda.baselines.dibs import Dibs, Moving
 from vcuda.baselines.floors import (
     BaseRate,
     EmptyGraph,
+    NoGraph,
     R2Sort,
+    RandomGraphs,
     RandomSort,
+    SortedRegressions,
     VarianceSort,
-    run_base_rate,
-    run_empty,
-    run_sorted,
 )
-from vcuda.baselines.grandag import GranDag, run_grandag
-from vcuda.baselines.mcsl import Mcsl, run_mcsl
+from vcuda.baselines.grandag import GranDag, PathTraining
+from vcuda.baselines.mcsl import MaskTraining, Mcsl
+from vcuda.infer.engine import Method
 
-BASELINES: dict[str, tuple[type[BaselineSpec], Baseline]] = {
-    EmptyGraph.name: (EmptyGraph, run_empty),
-    BaseRate.name: (BaseRate, run_base_rate),
-    VarianceSort.name: (VarianceSort, run_sorted),
-    R2Sort.name: (R2Sort, run_sorted),
-    RandomSort.name: (RandomSort, run_sorted),
-    GranDag.name: (GranDag, run_grandag),
-    Mcsl.name: (Mcsl, run_mcsl),
-    Dds.name: (Dds, run_dds),
-    BayesDag.name: (BayesDag, run_bayesdag),
-    Dibs.name: (Dibs, run_dibs),
+BASELINES: dict[str, Method] = {
+    EmptyGraph.name: Method(EmptyGraph, NoGraph),
+    BaseRate.name: Method(BaseRate, RandomGraphs),
+    VarianceSort.name: Method(VarianceSort, SortedRegressions),
+    R2Sort.name: Method(R2Sort, SortedRegressions),
+    RandomSort.name: Method(RandomSort, SortedRegressions),
+    GranDag.name: Method(GranDag, PathTraining),
+    Mcsl.name: Method(Mcsl, MaskTraining),
+    Dds.name: Method(Dds, SampledTraining),
+    BayesDag.name: Method(BayesDag, Chains),
+    Dibs.name: Method(Dibs, Moving),
 }
 
 __all__ = [
     "BASELINES",
     "BaseRate",
-    "Baseline",
-    "BaselineResult",
     "BaselineSpec",
     "BayesDag",
     "Dds",
@@ -45,5 +47,4 @@ __all__ = [
     "R2Sort",
     "RandomSort",
     "VarianceSort",
-    "as_outcome",
 ]

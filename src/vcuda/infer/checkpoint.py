@@ -138,6 +138,13 @@ def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
     }
 
 
+def generator_of(words: np.ndarray) -> np.random.Generator:
+    """A generator in the state that :func:`generator_state` gave."""
+    rng = np.random.default_rng(0)
+    set_generator(rng, words)
+    return rng
+
+
 def ragged(prefix: str, members: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of whole numbers of different lengths, as two arrays."""
     joined = np.concatenate([np.zeros(0, dtype=np.int64), *members]).astype(np.int64)
@@ -151,7 +158,7 @@ def split(prefix: str, arrays: Arrays) -> list[np.ndarray]:
 
 
 def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:
-    """The leaves of a tree of JAX arrays by their number."""
+    """The leaves of a tree of arrays and numbers by their number."""
     return {f"{prefix} {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
 
 
@@ -162,6 +169,8 @@ def tree_like(prefix: str, like: Any, arrays: Arrays) -> Any:
 
 
 def _placed(array: np.ndarray, like: Any) -> Any:
+    if isinstance(like, bool | int | float):
+        return type(like)(array)
     if not isinstance(like, jax.Array):
         return array
     # An array that is tied to its one device would have programs compiled anew.

@@ -1,26 +1,19 @@
-"""Engines on local scores: which score a model is, and what comes back as a posterior."""
+"""Tables for the engines on local scores: which score a model is, and the units it is computed in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
 from vcuda.errors import ConfigError
-from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, remembering
-from vcuda.infer.exact import Exact, ExactResult, exact_posterior
-from vcuda.infer.orders import Orders, OrdersResult, run_orders
-from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.variational import Variational, run_variational
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 from vcuda.models.base import Noise
@@ -29,18 +22,11 @@ from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare, prepare_streamed
 from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
 from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.mixture import OrderMixture
-from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.predictive import Predictive
 from vcuda.posterior.predictives import predictive_for
-from vcuda.posterior.sampled import SampledGraphs
 
 # Models other than linear whose weights or tables can be integrated out, by the names that people give.
 SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis, "discrete": BDeu}
-SAMPLED_GRAPHS = 1000
-
-
-ScoredEngine = Exact | Orders | Variational
 
 
 class ScoredTable(NamedTuple):
@@ -142,80 +128,3 @@ def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
     if noise not in (None, "unequal"):
         raise ConfigError(f"model {model} has unequal noise; leave noise out")
     return SCORES[model]()
-
-
-def run_scored(
-    engine: ScoredEngine,
-    table: ScoredTable,
-    *,
-    prior: DagPrior,
-    seed: int,
-    rules: EdgeRules | None = None,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-    checkpointer: Checkpointer = NO_CHECKPOINT,
-    workers: Workers = SERIAL,
-) -> Outcome:
-    """Run an engine on a score, as far as known ``rules`` admit; ``deadline`` is on the clock of ``time.monotonic``.
-
-    The ``workers`` are handed what can be done apart. What the ``journal`` knows is not worked out again; the exact
-    engine keeps nothing in it but scores of sets.
-    """
-    table = table._replace(score=remembering(table.score, checkpointer))
-    asked: dict[str, Any] = {
-        "edge_probability": prior.edge_probability,
-        "names": table.data.names,
-        "progress": progress,
-        "deadline": deadline,
-    }
-    if rules is not None:
-        asked |= rules._asdict()
-    if isinstance(engine, Exact):
-        return _exact(engine, table, seed, asked | {"workers": workers})
-    asked["checkpointer"] = checkpointer
-    if isinstance(engine, Orders):
-        return _orders(engine, table, seed, asked | {"workers": workers})
-    return _variational(engine, table, seed, asked | {"workers": workers})
-
-
-def _exact(engine: Exact, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
-    rng = np.random.default_rng(seed)
-    found = exact_posterior(table.score, samples=engine.samples, rng=rng, memory_gb=engine.memory_gb, **asked)
-    status = Status(
-        "ok",
-        "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
-        "It holds as far as the model does.",
-    )
-    graph_posterior = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
-    numbers = {"log_evidence": found.log_evidence + table.log_jacobian, "noise_variance": found.noise_variance}
-    return Outcome(graph_posterior, status, numbers, {})
-
-
-def _orders(engine: Orders, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
-    found = run_orders(engine, table.score, samples=SAMPLED_GRAPHS, seed=seed, **asked)
-    graph_posterior = SampledGraphs(found.samples, _certain(found, asked), table.predictive(found.noise_variance))
-    evidence = None if found.log_evidence is None else found.log_evidence + table.log_jacobian
-    numbers = {"log_evidence": evidence, "noise_variance": found.noise_variance} | found.diagnostics
-    return Outcome(graph_posterior, found.status, numbers, found.trace)
-
-
-def _variational(engine: Variational, table: ScoredTable, seed: int, asked: dict[str, Any]) -> Outcome:
-    found = run_variational(engine, table.score, seed=seed, **asked)
-    graph_posterior = OrderMixture.of(
-        found.edge_logits,
-        means=found.means,
-        log_scale=found.log_scale,
-        weights=found.weights,
-        predictive=table.predictive(found.noise_variance),
-        required=asked.get("required"),
-    )
-    numbers = {"noise_variance": found.noise_variance} | found.diagnostics
-    numbers["elbo"] = (found.elbo + table.log_jacobian).tolist()
-    return Outcome(graph_posterior, found.status, numbers, found.trace)
-
-
-def _certain(found: ExactResult | OrdersResult, asked: dict[str, Any]) -> np.ndarray:
-    """Edge probabilities in which what is required is 1, and what is forbidden 0, to the last digit."""
-    if "required" not in asked:
-        return found.edge_probabilities
-    return EdgeRules(asked["allowed"], asked["required"], None).hold(found.edge_probabilities)

@@ -4,10 +4,11 @@
 independent orders and graphs; ``limits``, memory and time told beforehand.
 """
 
-from vcuda.infer.exact.engine import Exact, ExactResult, exact_posterior
+from vcuda.infer.exact.engine import Counting, Exact, ExactResult, exact_posterior
 from vcuda.infer.exact.limits import TimeLimitError, gigabytes_needed, memory_needed, seconds_needed
 
 __all__ = [
+    "Counting",
     "Exact",
     "ExactResult",
     "TimeLimitError",

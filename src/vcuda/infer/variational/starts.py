@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from scipy.special import ndtri as normal_quantile
 
-from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import Checkpointer, cached, fingerprint, generator_state, set_generator
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb_orders
@@ -33,18 +32,13 @@ def first_orders(
     spec: Variational,
     score: Any,
     prior: EdgePrior,
-    given: np.ndarray | None,
     rng: np.random.Generator,
     restarts: int,
     checkpointer: Checkpointer,
 ) -> list[np.ndarray]:
     """Return the orders that the first restarts begin with; the others find theirs by tempering."""
     orders: list[np.ndarray] = []
-    if given is not None:
-        if not np.array_equal(np.sort(given), np.arange(score.nodes)):
-            raise ConfigError(f"start_order must hold each of the columns 0 to {score.nodes - 1} once")
-        orders.append(np.asarray(given))
-    elif spec.constructed and isinstance(kind_of(score), EqualNoiseScore):
+    if spec.constructed and isinstance(kind_of(score), EqualNoiseScore):
         known = score.at(1.0) if isinstance(score, SharedNoise) else score
         orders.append(top_down_order(of_most_rows(known), prior))
     if isinstance(kind_of(score), BGeScore):
