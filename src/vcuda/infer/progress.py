@@ -67,11 +67,11 @@ class Pace:
     The first stretch is one step long by default, because it is also compiled; it does not count.
     """
 
-    def __init__(self, seconds_a_chunk: float = SECONDS_A_CHUNK, *, steps: int = 1) -> None:
+    def __init__(self, seconds_a_chunk: float | None = None, *, steps: int = 1) -> None:
         self.steps = steps
         self.seconds = 0.0
         self.seconds_a_step: float | None = None
-        self._seconds_a_chunk = seconds_a_chunk
+        self._seconds_a_chunk = SECONDS_A_CHUNK if seconds_a_chunk is None else seconds_a_chunk
         self._compiled = False
         self._told = time.perf_counter()
 
