@@ -28,10 +28,12 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-# What neighbours may import all the same: what an engine is, how programs are compiled, on which devices, and how
-# generators become arrays.
+# What neighbours may import all the same: what an engine is and where it is found, how programs are compiled, on which
+# devices, and how generators become arrays.
 ALSO_ALLOWED = {
-    "baselines": ("vcuda.infer.engine.", "vcuda.infer.compilation", "vcuda.infer.devices", "vcuda.infer.checkpoint.")
+    "baselines": tuple(
+        f"vcuda.infer.{name}" for name in ("engine.", "method.", "compilation", "devices", "checkpoint.")
+    )
 }
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
 WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}

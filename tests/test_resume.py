@@ -463,7 +463,7 @@ FITS = {
         # With so little patience restarts stop at different times.
         {
             "model": "linear",
-            "engine": vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=20),
+            "engine": vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=9),
         },
     ),
     "gaps": ({"nodes": 4, "rows": 60, "gaps": 0.05}, {"model": "linear", "noise": "unequal", "imputations": 3}),

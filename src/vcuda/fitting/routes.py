@@ -18,9 +18,10 @@ from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
-from vcuda.infer.engine import Method, Problem
+from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES
 from vcuda.infer.exact import Exact
+from vcuda.infer.method import Method
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.infer.scored import SCORES, ScoredTable, rescaled, score_for

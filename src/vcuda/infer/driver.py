@@ -10,7 +10,8 @@ import jax
 
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, tree_arrays, tree_like
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.infer.engine import Engine, Info, Method, Plan, Problem, Resources
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources
+from vcuda.infer.method import Method
 from vcuda.infer.progress import TIME_LIMIT, USER, Clock, Pace, ProgressCallback, silent
 from vcuda.infer.restarts import Elsewhere
 from vcuda.infer.workers import SERIAL, Workers

@@ -152,13 +152,6 @@ class ScoredEngine(Engine[State]):
         self.table = problem.scored._replace(score=score)
 
 
-class Method(NamedTuple):
-    """The options that a user sets, and the engine that follows them."""
-
-    spec: type[Any]
-    engine: type[Engine[Any]]
-
-
 def interrupted(stopped: str | None, after: str) -> Status | None:
     """The status of a fit that was stopped after so much work; None if it was not."""
     return None if stopped is None else Status("interrupted", f"Stopped by {stopped} after {after}: not finished.")

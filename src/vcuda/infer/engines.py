@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from vcuda.infer.engine import Method
-from vcuda.infer.exact import Counting, Exact
-from vcuda.infer.orders import Orders, OrderSampling
-from vcuda.infer.straight_through import StraightThrough, Training
-from vcuda.infer.variational import Climbing, Variational
+from vcuda.infer.method import Method
 
 ENGINES: dict[str, Method] = {
-    "exact": Method(Exact, Counting),
-    "orders": Method(Orders, OrderSampling),
-    "variational": Method(Variational, Climbing),
-    "straight-through": Method(StraightThrough, Training),
+    "exact": Method("vcuda.infer.exact", "Exact", "Counting", "every graph is counted"),
+    "orders": Method(
+        "vcuda.infer.orders", "Orders", "OrderSampling", "tempered sampling over the orders of the variables"
+    ),
+    "variational": Method(
+        "vcuda.infer.variational",
+        "Variational",
+        "Climbing",
+        "the nearest member of a family of distributions over graphs",
+    ),
+    "straight-through": Method(
+        "vcuda.infer.straight_through",
+        "StraightThrough",
+        "Training",
+        "a distribution over graphs, trained by gradient",
+    ),
 }

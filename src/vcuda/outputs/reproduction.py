@@ -10,17 +10,11 @@ from typing import Any
 from vcuda.data.columns import line_of
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
+from vcuda.infer.engines import ENGINES
 from vcuda.posterior.posterior import Posterior
 from vcuda.specs import to_json
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow", ".csv.gz", ".tsv.gz")
-# Imported one at a time: all of them together take seconds.
-ENGINE_HOMES = {
-    "exact": ("vcuda.infer.exact", "Exact"),
-    "orders": ("vcuda.infer.orders", "Orders"),
-    "variational": ("vcuda.infer.variational", "Variational"),
-    "straight-through": ("vcuda.infer.straight_through", "StraightThrough"),
-}
 NAMED_MODELS = ("linear", "mlp", "gp", "additive", "discrete")
 
 
@@ -139,10 +133,9 @@ def _engine(made: dict[str, Any], comments: list[str]) -> str:
 
 
 def _engine_class(name: str) -> Any:
-    if name not in ENGINE_HOMES:
-        return None
-    module, kind = ENGINE_HOMES[name]
-    return getattr(import_module(module), kind)
+    """The options of an engine, if they are a public name."""
+    method = ENGINES.get(name)
+    return method.spec if method is not None and method.spec_name in import_module("vcuda").__all__ else None
 
 
 def _said(knowledge: dict[str, Any]) -> dict[str, Any]:
