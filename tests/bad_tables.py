@@ -156,6 +156,10 @@ BAD_TABLES: dict[str, BadTable] = {
         text("a,b,c", *(f"{k},7,{k * k}" for k in range(6))),
         ("'b' does not vary", "7 in every row", "leave out"),
     ),
+    "rounding alone": BadTable(
+        text("a,b", *(f"{k},{(0.3, 0.1 + 0.2)[k % 2]!r}" for k in range(6))),
+        ("'b' varies by only 5.55e-17 around 0.3", "rounding", "subtract a constant", "leave the column out"),
+    ),
     "constant columns": BadTable(
         text("a,b,c,e", *(f"{k},7,{k * k},0" for k in range(6))), ("'b' and 'e' do not vary", "leave out")
     ),

@@ -20,7 +20,7 @@ from vcuda.errors import ConfigError, DataError
 from vcuda.graphs import enumerate_dags
 from vcuda.models.categorical import BDeu
 from vcuda.posterior.categorical import CategoricalPredictive, draw_distributions
-from vcuda.summaries import discrete_effects
+from vcuda.summaries import categorical_effects
 from vcuda.summaries.categorical_effects import CategoryEffect
 
 # A network whose tables are known: parents, labels, and for each combination of the parents' labels the probabilities.
@@ -550,11 +550,11 @@ def test_elimination_is_the_sum_over_all_states_and_simulation_comes_near(monkey
                 parents = np.sort(sources[targets == node])
                 share *= tables[node][(*(state[parent] for parent in parents), state[node])]
             expected[state[cause], state[outcome]] += share
-        upstream = discrete_effects._Upstream.of(sources, targets, outcome, cut=cause, nodes=5)
+        upstream = categorical_effects._Upstream.of(sources, targets, outcome, cut=cause, nodes=5)
         own = {node: tables[node] for node in upstream.parents}
         np.testing.assert_allclose(upstream.response(own, levels, rng), expected, atol=1e-12)
         with monkeypatch.context() as few:
-            few.setattr(discrete_effects, "LARGEST_FACTOR", 1)
+            few.setattr(categorical_effects, "LARGEST_FACTOR", 1)
             near = upstream.response(own, levels, rng)
         # A mean of 4,096 probabilities has a standard error of at most .5 / 64.
         assert np.abs(near - expected).max() < 5 * 0.5 / 64

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 
 import vcuda
 from vcuda.baselines import BASELINES, GranDag, Mcsl, VarianceSort
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, DataError
 from vcuda.fitting import routes as module
 from vcuda.models.scores import BGe
 from vcuda.specs import to_json
@@ -135,6 +135,46 @@ def test_equal_noise_on_raw_scales_is_told(table):
     for options in ({"noise": "unequal"}, {"noise": "equal", "standardise": True}):
         reports = vcuda.fit(table, model="linear", **options).summary()["choice"]
         assert not any("smaller to a larger" in sentence for sentence in reports)
+
+
+def offset_table():
+    """A clock around 1e12 with a spread of one, and what it causes; five digits of the clock are left."""
+    rng = np.random.default_rng(0)
+    clock = rng.normal(size=60)
+    return np.column_stack([1e12 + clock, clock + rng.normal(size=60)])
+
+
+def wide_table():
+    """Columns in units of 1e-80 and of 1e80."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 2))
+    values[:, 1] += values[:, 0]
+    return values * [1e-80, 1e80]
+
+
+@pytest.mark.parametrize("make", [offset_table, wide_table])
+def test_what_the_checks_pass_is_fitted_as_in_other_units(make):
+    """Neither a large offset nor units far apart change what is learned, beyond the digits that are lost."""
+    values = make()
+    ordinary = (values - values.mean(axis=0)) / values.std(axis=0)
+    data, plain = vcuda.as_dataset(values, names=["clock", "b"]), vcuda.as_dataset(ordinary, names=["clock", "b"])
+    for options in ({"model": "linear", "noise": "unequal"}, {"model": "additive"}):
+        found, expected = (vcuda.fit(table, **options).edge_probabilities.to_numpy() for table in (data, plain))
+        assert found == pytest.approx(expected, abs=1e-3)
+    assert vcuda.fit(data).edge_probabilities.to_numpy().sum() > 0.9
+
+
+def test_equal_noise_of_units_too_far_apart_is_refused_with_a_remedy():
+    with pytest.raises(DataError, match=r"column 'X2' varies by .*column 'X1' by .*--standardise"):
+        vcuda.fit(wide_table(), model="linear", noise="equal")
+    assert vcuda.fit(wide_table(), model="linear", noise="equal", standardise=True).status.code == "ok"
+
+
+def test_a_column_made_constant_by_a_selection_of_rows_is_named():
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    values[:20, 1] = 3.0
+    with pytest.raises(DataError, match="column 'X2' does not vary"):
+        vcuda.fit(vcuda.as_dataset(values).select(slice(20)))
 
 
 def test_logarithms_are_told_and_undone():

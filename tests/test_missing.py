@@ -471,6 +471,48 @@ def test_the_status_is_the_worst_of_the_fillings(gappy, monkeypatch):
     assert fitted.status.sentence == "In 2 of 3 fillings of the missing cells: it was warning."
 
 
+def few_values_of_b(seed: int) -> pd.DataFrame:
+    """a -> b and a -> c; three fifths of b are missing, so that some tables leave a -> b to the imputed cells."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((60, 3))
+    values[:, 1] += 0.6 * values[:, 0]
+    values[:, 2] += values[:, 0]
+    values[rng.random(60) < 0.6, 1] = np.nan
+    return pd.DataFrame(values, columns=["a", "b", "c"])
+
+
+EQUAL = {"model": "linear", "noise": "equal", "engine": "exact"}
+
+
+def test_edges_that_the_imputed_cells_decide_are_a_warning_by_name():
+    with pytest.warns(ConvergenceWarning, match="imputed cells decide"):
+        fitted = vcuda.fit(few_values_of_b(0), **EQUAL)
+    members = fitted.graph_posterior.member_probabilities()
+    assert members[:, 0, 1].min() < 0.2
+    assert members[:, 0, 1].max() > 0.99
+    assert fitted.status.code == "warning"
+    assert fitted.status.sentence.startswith("The imputed cells decide the edges 'a' -> 'b', 'c' -> 'b': their ")
+    largest = np.ptp(members, axis=0).max()
+    assert f"differ between imputations by up to {largest:.2f}; take such an edge as open" in fitted.status.sentence
+
+
+def test_imputations_that_agree_or_differ_by_chance_alone_are_no_warning(monkeypatch):
+    from vcuda.fitting import fit as verb
+
+    agreeing = vcuda.fit(few_values_of_b(1), **EQUAL)
+    assert agreeing.diagnostics["imputation_sd_largest"] < 0.1
+    assert agreeing.status.code == "ok"
+    scored = verb.fit_scored
+
+    def noisy(*asked):
+        """As if the engine knew no probability better than to .2, which explains the differences."""
+        outcome, reports = scored(*asked)
+        return outcome._replace(diagnostics=outcome.diagnostics | {"standard_error": 0.2}), reports
+
+    monkeypatch.setattr(verb, "fit_scored", noisy)
+    assert vcuda.fit(few_values_of_b(0), **EQUAL).status.code == "ok"
+
+
 def test_the_time_is_shared_by_the_fillings(gappy, monkeypatch):
     """A clock that moves by a second at each fit: of ten seconds for five fillings, each has what is left over those
     that are left; the exact engine, which has no partial answer, has all of it, and what is done by its end counts."""

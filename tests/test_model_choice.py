@@ -6,6 +6,7 @@ import pytest
 from vcuda.data.dataset import Dataset
 from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
+from vcuda.errors import DataError
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.selection import evidence, models
 from vcuda.infer.selection.logarithms import choose_logarithms
@@ -48,6 +49,40 @@ def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
         assert choice.method == method
         assert len(choice.log_evidence) == 4
         assert choice.scored.score.nodes == NODES
+
+
+@pytest.mark.parametrize("method", ["best graph", "one order"])
+def test_equal_noise_is_found_where_a_column_has_many_causes(method, monkeypatch):
+    """A hub of 16 causes: what a graph with fewer of them leaves unexplained must not count against equal noise."""
+    for name, value in METHODS[method].items():
+        monkeypatch.setattr(evidence if name == "SAMPLED_COLUMNS" else models, name, value)
+    monkeypatch.setattr(evidence, "SAMPLED_COLUMNS", 18)
+    rng = np.random.default_rng(0)
+    causes = rng.normal(size=(500, 16))
+    hub = causes @ rng.choice([-1.0, 1.0], size=16) + rng.normal(size=500)
+    child = hub + rng.normal(size=500)
+    choice = choose_model(as_dataset(np.column_stack([causes, hub, child])), edge_probability=0.1, models=("linear",))
+    assert choice.method == method
+    assert choice.candidate.noise == "equal"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scales_too_far_apart_for_one_unit_leave_equal_noise_out(method, monkeypatch):
+    """Units of 1e-80 and of 1e80, as often: the evidence is that of the table in ordinary units."""
+    for name, value in METHODS[method].items():
+        monkeypatch.setattr(evidence if name == "SAMPLED_COLUMNS" else models, name, value)
+    data = standardised(linear())
+    units = np.array([1e-80, 1e80, 1.0, 1e-80, 1e80, 1.0])
+    far = Dataset(data.names, data.values * units)
+    choice = choose_model(far, edge_probability=0.3, models=("linear",))
+    assert list(choice.log_evidence) == ["linear, unequal noise"]
+    same = choose_model(data, edge_probability=0.3, models=("linear",)).log_evidence["linear, unequal noise"]
+    assert np.isfinite(choice.log_evidence["linear, unequal noise"])
+    if method != "one order":  # there five of six columns stand for all, and with them their units
+        assert choice.log_evidence["linear, unequal noise"] == pytest.approx(same, abs=1e-3)
+    assert "One noise variance for all columns was not considered" in choice.sentences[-1]
+    with pytest.raises(DataError, match=r"column 'X2' varies by 1e[+]80, column 'X1' by 1e-80.*in one unit"):
+        choose_model(far, edge_probability=0.3, noise="equal")
 
 
 def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy import stats
+from scipy.special import expit, logit
 
+from vcuda.dags import priority
 from vcuda.dags.base import DagPrior, no_self_loops
 from vcuda.dags.permutation import SinkhornDags, TopKDags
 from vcuda.dags.priority import PriorityDags, PriorityNoise, PriorityParams
-from vcuda.dags.relaxation import bernoulli, straight_through
+from vcuda.dags.relaxation import LARGE, bernoulli, sigmoid_slope, straight_through, uniform_noise
 from vcuda.errors import ConfigError
 
 
@@ -76,6 +78,125 @@ def test_sampling_uses_the_noise_of_its_key():
     params = spec.init(jax.random.key(0), 5)
     key = jax.random.key(1)
     np.testing.assert_array_equal(spec.sample(key, params, allowed), spec.graph(params, spec.noise(key, 5), allowed))
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (300, 257)])
+def test_uniform_noise_is_that_of_jax(shape):
+    key = jax.random.key(3)
+    with jax.threefry_partitionable(True):
+        expected = jax.random.uniform(key, shape, minval=jnp.finfo(jnp.float32).tiny)
+        np.testing.assert_array_equal(jax.jit(uniform_noise, static_argnums=1)(key, shape), expected)
+
+
+@pytest.mark.parametrize(("nodes", "tolerance"), [(40, 0.0), (255, 0.0), (256, 3e-7)])
+def test_edge_noise_is_the_logistic_noise_of_jax(nodes, tolerance):
+    key = jax.random.key(4)
+    with jax.threefry_partitionable(True):
+        expected = jax.random.logistic(key, (nodes + 1, nodes))[:nodes]
+        found = PriorityDags().noise(key, nodes).edges
+    # Many numbers are drawn with one logarithm in place of two: an error of float32, of numbers up to 16.
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_large_graph_needs_no_particular_generator():
+    spec, allowed = PriorityDags(), no_self_loops(256)
+    params = spec.init(jax.random.key(0), 256)
+    first, again, other = (spec.sample(jax.random.key(seed, impl="rbg"), params, allowed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_large_graph_depends_on_its_key_alone():
+    spec, allowed = PriorityDags(), no_self_loops(256)
+    params = spec.init(jax.random.key(0), 256)
+    keys = jax.random.split(jax.random.key(1), 3)
+    together = jax.jit(jax.vmap(lambda key: spec.sample(key, params, allowed)))(keys)
+    for key, graph in zip(keys, together, strict=True):
+        np.testing.assert_array_equal(graph, spec.sample(key, params, allowed))
+        np.testing.assert_array_equal(graph, spec.graph(params, spec.noise(key, 256), allowed))
+    assert not np.array_equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("scale", ["shared", "per_node"])
+@pytest.mark.parametrize("variant", ["product", "factors"])
+def test_large_graphs_and_their_gradient_are_those_of_small_ones(variant, scale, monkeypatch):
+    rng = np.random.default_rng(6)
+    nodes = 260
+    spec = PriorityDags(straight_through=variant, scale=scale, order_temperature=0.4, edge_temperature=0.7)
+    allowed = no_self_loops(nodes) & (rng.random((nodes, nodes)) < 0.9)
+    logits = rng.normal(size=(nodes, nodes))
+    logits[~allowed] = np.inf
+    params = PriorityParams(
+        jnp.float32(logits),
+        jnp.float32(rng.normal(size=nodes)).at[3].set(0.5).at[4].set(0.5),
+        jnp.float32(rng.normal(size=() if scale == "shared" else nodes) * 0.3),
+    )
+    noise = spec.noise(jax.random.key(7), nodes)
+    # A tie, which admits neither edge, whatever the scales are.
+    noise = noise._replace(priorities=noise.priorities.at[3].set(0.0).at[4].set(0.0))
+    upstream = jnp.float32(rng.normal(size=(nodes, nodes)))
+
+    def graph_and_gradient():
+        graph, pullback = jax.vjp(lambda params, noise: spec.graph(params, noise, allowed), params, noise)
+        return graph, *jax.tree.leaves(pullback(upstream))
+
+    # Stripes of 70 rows, the last one of 50.
+    monkeypatch.setattr(priority, "STRIPE_ENTRIES", 70 * nodes)
+    large = graph_and_gradient()
+    monkeypatch.setattr(priority, "LARGE", nodes**2 + 1)
+    small = graph_and_gradient()
+    np.testing.assert_array_equal(large[0], small[0])
+    assert large[0][3, 4] == large[0][4, 3] == 0.0
+    for found, expected in zip(large[1:], small[1:], strict=True):
+        # Sums of at most 67,600 float32 numbers of order one, most of them of 520.
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4 if expected.ndim < 2 else 1e-6)
+    expected_graph, expected_gradient = reference_gradient(
+        spec, params._replace(edge_logits=jnp.where(allowed, params.edge_logits, 0.0)), noise, allowed, upstream
+    )
+    np.testing.assert_array_equal(large[0], expected_graph)
+    for found, expected in zip(large[1:4], expected_gradient, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4 if expected.ndim < 2 else 1e-6)
+
+
+def test_edges_of_large_graphs_have_their_probabilities():
+    nodes, graphs = 512, 100
+    levels = np.array([1e-5, 1e-4, 1e-3, 0.02, 0.3, 0.5, 0.9, 0.999, 0.9999, 0.99999])
+    assert nodes**2 >= LARGE
+    by_pair = np.arange(nodes**2).reshape(nodes, nodes) % len(levels)
+    # Priorities that leave no doubt of the order: the pairs above the diagonal are drawn, each by itself.
+    spec, scale = PriorityDags(), jnp.float32(np.log(1e-3))
+    params = PriorityParams(jnp.float32(logit(levels)[by_pair]), jnp.arange(nodes, dtype=jnp.float32), scale)
+
+    def add_graph(total, key):
+        return total + spec.sample(key, params, no_self_loops(nodes)), None
+
+    keys = jax.random.split(jax.random.key(8), graphs)
+    total = np.asarray(jax.jit(lambda: jax.lax.scan(add_graph, jnp.zeros((nodes, nodes)), keys)[0])())
+    admitted = np.triu(np.ones((nodes, nodes), dtype=bool), 1)
+    assert not np.any(total[~admitted])
+    trials = graphs * np.bincount(by_pair[admitted])
+    drawn = np.bincount(by_pair[admitted], weights=total[admitted])
+    # Uniform numbers are multiples of 2^-23, so that a probability is right to 1.2e-7: 0.05 standard errors at 1e-5.
+    p_values = [
+        stats.binomtest(int(found), int(many), level).pvalue
+        for found, many, level in zip(drawn, trials, levels, strict=True)
+    ]
+    # At a fixed seed; a right sampler fails one seed in a hundred.
+    assert min(p_values) > 1e-3
+    scores = (drawn - trials * levels) / np.sqrt(trials * levels * (1.0 - levels))
+    assert stats.chi2.sf(np.sum(scores**2), len(levels)) > 1e-3
+    # The pairs of one level differ from each other no more than binomial counts do.
+    for level in (4, 5, 6):
+        counts = total[admitted & (by_pair == level)]
+        spread = np.sum((counts - graphs * levels[level]) ** 2) / (graphs * levels[level] * (1.0 - levels[level]))
+        # Chi-square with about 13,000 degrees of freedom, nearly normal with variance twice that; four deviations.
+        assert abs(spread - len(counts)) < 4.0 * np.sqrt(2.0 * len(counts))
+
+
+def test_slope_of_the_sigmoid_is_exact_on_both_sides():
+    values = np.array([-80.0, -20.0, -3.0, 0.0, 0.5, 20.0, 80.0])
+    expected = expit(values) * expit(-values)
+    np.testing.assert_allclose(sigmoid_slope(jnp.float32(values)), expected, rtol=1e-5)
 
 
 def test_initial_parameters_are_those_of_the_authors():

@@ -346,6 +346,20 @@ def test_bdeu_counts_many_levels_without_overflow():
 @pytest.mark.parametrize(
     "spec", [EqualNoise(), BGe(), GaussianProcess(), AdditiveBasis()], ids=lambda s: type(s).__name__
 )
+def test_a_large_offset_changes_no_score(spec):
+    """Multiples of 2^-11 stay exact when 2^40 is added, so that the scores must not see it."""
+    table = np.round(number_table() * 2**11) / 2**11
+    scores = [
+        prepared.at(1.0) if isinstance(prepared, SharedNoise) else prepared
+        for prepared in (spec.prepare(table), spec.prepare(table + 2.0**40))
+    ]
+    plain, moved = (score.score(2, [0, 1]) for score in scores)
+    assert moved == pytest.approx(plain, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "spec", [EqualNoise(), BGe(), GaussianProcess(), AdditiveBasis()], ids=lambda s: type(s).__name__
+)
 def test_unusable_columns_are_named(spec):
     table = number_table()
     table[:, 2] = 0.1

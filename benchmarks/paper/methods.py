@@ -65,8 +65,10 @@ def fit(
 
 def _baseline_spec(engine: str, preset: str, options: dict[str, Any]) -> Any:
     changes = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    # Stored lines say "fixed" for what the package calls corrected.
+    maker = "corrected" if preset == "fixed" else preset
     try:
-        return getattr(BASELINES[engine].spec, preset)(**changes)
+        return getattr(BASELINES[engine].spec, maker)(**changes)
     except TypeError as error:
         raise ConfigError(f"engine {engine} does not take the options {', '.join(options)}: {error}") from None
 

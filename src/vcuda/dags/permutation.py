@@ -24,7 +24,7 @@ from vcuda.dags.base import (
     with_required,
 )
 from vcuda.dags.lifting import Lift
-from vcuda.dags.relaxation import masked_bernoulli
+from vcuda.dags.relaxation import logistic_noise, masked_bernoulli, uniform_noise
 from vcuda.errors import ConfigError
 
 
@@ -107,7 +107,7 @@ class TopKDags:
         """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
         edge_key, order_key = jax.random.split(key)
         nodes = params.order_logits.shape[0]
-        noise = jax.random.logistic(edge_key, (nodes, nodes))
+        noise = logistic_noise(uniform_noise(edge_key, (nodes, nodes)))
         edges = masked_bernoulli(params.edge_logits, noise, jnp.asarray(allowed), temperature=self.edge_temperature)
         scores = jax.nn.log_softmax(params.order_logits) + jax.random.gumbel(order_key, (nodes,))
         # Not the largest entry of each row of the soft permutation: with tied scores that names one node
@@ -209,7 +209,7 @@ class SinkhornDags:
         """Draw one graph (d, d): exactly 0 or 1 and acyclic forward, a straight-through estimate backward."""
         edge_key, order_key = jax.random.split(key)
         shape = params.edge_logits.shape
-        noise = jax.random.logistic(edge_key, shape)
+        noise = logistic_noise(uniform_noise(edge_key, shape))
         edges = masked_bernoulli(params.edge_logits, noise, jnp.asarray(allowed), temperature=self.edge_temperature)
         values = jax.nn.log_sigmoid(params.order_logits) + self.noise_factor * jax.random.gumbel(order_key, shape)
         values = values / self.order_temperature

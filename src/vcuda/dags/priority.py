@@ -1,6 +1,7 @@
 """The paper's distribution over DAGs: Gaussian priority scores times Bernoulli edges (Theorem 1)."""
 
 import dataclasses
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
 import jax
@@ -21,8 +22,20 @@ from vcuda.dags.base import (
     with_required,
 )
 from vcuda.dags.lifting import Lift
-from vcuda.dags.relaxation import Relaxed, masked_bernoulli, straight_through, threshold
+from vcuda.dags.relaxation import (
+    LARGE,
+    Relaxed,
+    logistic_noise,
+    masked_bernoulli,
+    sigmoid_slope,
+    straight_through,
+    threshold,
+    uniform_noise,
+)
 from vcuda.errors import ConfigError
+
+# Entries of the stripes of rows that are summed at once, so that what is summed stays in the cache.
+STRIPE_ENTRIES = 1 << 18
 
 
 class PriorityParams(NamedTuple):
@@ -103,11 +116,10 @@ class PriorityDags:
     def noise(self, key: Array, nodes: int) -> PriorityNoise:
         """Draw the randomness of one graph; ``graph`` turns it into one, so that graphs can share it."""
         # One call of the generator instead of three: compiling it is most of what a small fit waits for.
-        tiny = jnp.finfo(jnp.float32).tiny
-        uniform = jax.random.uniform(key, (nodes + 1, nodes), minval=tiny)
+        uniform = uniform_noise(key, (nodes + 1, nodes))
         edges, priorities = uniform[:nodes], uniform[nodes]
         return PriorityNoise(
-            edges=jnp.log(edges) - jnp.log1p(-edges),
+            edges=logistic_noise(edges),
             priorities=np.sqrt(2.0) * jax.scipy.special.erfinv(2.0 * priorities - 1.0),
         )
 
@@ -116,8 +128,10 @@ class PriorityDags:
     ) -> Array:
         """Turn noise into a graph (d, d), hard forward and straight-through backward."""
         allowed = jnp.asarray(allowed)
-        edges = masked_bernoulli(params.edge_logits, noise.edges, allowed, temperature=self.edge_temperature)
         priorities = params.means + jnp.exp(params.log_scale) * noise.priorities
+        if lift is None and allowed.size >= LARGE:
+            return _large_graph(self, params.edge_logits, noise.edges, priorities, allowed)
+        edges = masked_bernoulli(params.edge_logits, noise.edges, allowed, temperature=self.edge_temperature)
         if lift is not None:
             priorities = lifted_priorities(priorities, lift)
         order = threshold(priorities[None, :] - priorities[:, None], temperature=self.order_temperature)
@@ -167,3 +181,59 @@ class PriorityDags:
         means = np.asarray(params.means, dtype=np.float64)
         scale = np.exp(np.asarray(params.log_scale, dtype=np.float64))
         return means + scale * rng.standard_normal((size, len(means)))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _large_graph(spec: PriorityDags, logits: Array, noise: Array, priorities: Array, allowed: Array) -> Array:
+    """The graph of ``PriorityDags.graph`` with the same gradient, written for few passes over memory.
+
+    At 5,000 nodes a matrix is 100 MB, and storing one takes longer than to draw its noise. Left to JAX, the gradient
+    stores six of them on the way; here it is one, and a boolean one.
+    """
+    return _large_graph_forward(spec, logits, noise, priorities, allowed)[0]
+
+
+def _large_graph_forward(
+    spec: PriorityDags, logits: Array, noise: Array, priorities: Array, allowed: Array
+) -> tuple[Array, tuple[Array, ...]]:
+    del spec
+    edges = allowed & (logits + noise > 0.0)
+    # Ranks that compare as the priorities do, ties included. The compiler would work out the priorities again, with
+    # their inverse error function, for each pair; a search it does once.
+    ranks = jnp.searchsorted(jnp.sort(priorities), priorities)
+    graph = edges & (ranks[None, :] > ranks[:, None])
+    return graph.astype(logits.dtype), (logits, noise, priorities, allowed, edges)
+
+
+def _large_graph_backward(
+    spec: PriorityDags, kept: tuple[Array, ...], upstream: Array
+) -> tuple[Array, Array, Array, None]:
+    logits, noise, priorities, allowed, edges = kept
+    gaps = priorities[None, :] - priorities[:, None]
+    order = jax.nn.sigmoid(gaps / spec.order_temperature) if spec.straight_through == "product" else gaps > 0.0
+    slope = sigmoid_slope((logits + noise) / spec.edge_temperature) / spec.edge_temperature
+    to_logits = jnp.where(allowed, upstream * order * slope, 0.0)
+    to_priorities = _priorities_gradient(edges, priorities, upstream, temperature=spec.order_temperature)
+    return to_logits, to_logits, to_priorities, None
+
+
+_large_graph.defvjp(_large_graph_forward, _large_graph_backward)
+
+
+def _priorities_gradient(edges: Array, priorities: Array, upstream: Array, *, temperature: float) -> Array:
+    """Gradient of the priorities (d,): the columns' less the rows' sums of the gradient of their differences."""
+    nodes = len(priorities)
+    rows = min(nodes, max(1, STRIPE_ENTRIES // nodes))
+
+    def add_stripe(columns: Array, first: Array | int, rows: int) -> tuple[Array, Array]:
+        drawn, above, own = (jax.lax.dynamic_slice_in_dim(each, first, rows) for each in (edges, upstream, priorities))
+        slope = sigmoid_slope((priorities[None, :] - own[:, None]) / temperature) / temperature
+        to_gaps = jnp.where(drawn, above * slope, 0.0)
+        return columns + to_gaps.sum(axis=0), to_gaps.sum(axis=1)
+
+    whole = nodes - nodes % rows
+    columns, by_row = jax.lax.scan(
+        partial(add_stripe, rows=rows), jnp.zeros_like(priorities), jnp.arange(0, whole, rows)
+    )
+    columns, last = add_stripe(columns, whole, nodes % rows)
+    return columns - jnp.concatenate([by_row.reshape(whole), last])

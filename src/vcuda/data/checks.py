@@ -15,6 +15,7 @@ import numpy as np
 
 from vcuda.data.interventions import BoolArray
 from vcuda.data.messages import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
+from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray, RawTable, is_number
 from vcuda.errors import DataError
 
@@ -194,7 +195,7 @@ def check_columns(
     missing: Missing,
     place: Callable[[int], str] = data_row,
 ) -> None:
-    """Refuse columns without values or with one value only, and gaps unless they are kept."""
+    """Refuse columns without values, or that do not vary, and missing values unless they are kept."""
     present = (~np.isnan(values)).sum(axis=0)
     empty = np.flatnonzero(present == 0)
     if empty.size:
@@ -209,8 +210,9 @@ def check_columns(
             f"{len(values) - present[few[0]]:,} are missing: leave the column out {HOW_TO_LEAVE_OUT}, or have at "
             f"least {MINIMUM_PRESENT} values in it."
         )
-    least = np.fmin.reduce(values, axis=0)
-    constant = np.flatnonzero(np.fmax.reduce(values, axis=0) == least).tolist()
+    least, largest = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    still = ~varies(least, largest)
+    constant = np.flatnonzero(largest == least).tolist()
     if constant:
         which = listed([names[k] for k in constant])
         everywhere = "in every row" if present[constant[0]] == len(values) else "wherever it is not missing"
@@ -219,6 +221,13 @@ def check_columns(
             fault = f"columns {which} do not vary"
         raise DataError(
             f"{source}: {fault}: leave out what is constant {HOW_TO_LEAVE_OUT}, it has neither causes nor effects."
+        )
+    if still.any():
+        k = int(np.argmax(still))
+        raise DataError(
+            f"{source}: column {shortened(names[k])} varies by only {largest[k] - least[k]:.3g} around {least[k]:.6g}, "
+            "which is no more than the rounding of such numbers: subtract a constant from it before saving it, or "
+            f"leave the column out {HOW_TO_LEAVE_OUT}."
         )
 
 

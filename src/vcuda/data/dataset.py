@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vcuda.data.categorical import Categories, labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.interventions import BoolArray, Design
+from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
 
@@ -166,6 +167,12 @@ class Dataset:
             )
         values = self.values.copy()
         values[:, marked] = np.log(values[:, marked])
+        still = marked & ~varies(np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0))
+        if still.any():
+            raise DataError(
+                f"the logarithm of column {self.names[int(np.argmax(still))]!r} does not vary by more than rounding; "
+                "leave the column as it is"
+            )
         return replace(self, values=values)
 
     def select(self, rows: npt.ArrayLike | slice) -> Dataset:

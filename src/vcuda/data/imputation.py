@@ -18,6 +18,7 @@ import numpy.typing as npt
 from vcuda.data.checks import check_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import BoolArray
+from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 
@@ -209,6 +210,8 @@ def lognormal_columns(data: Dataset) -> BoolArray:
     for column in np.flatnonzero(np.fmin.reduce(data.values, axis=0) > 0):
         present = data.values[~np.isnan(data.values[:, column]), column]
         logs = np.log(present)
+        if not varies(logs.min(), logs.max()):
+            continue
         gain = len(present) * (np.log(present.std()) - np.log(logs.std()) - logs.mean())
         marked[column] = gain > LOGARITHM_MARGIN
     return marked

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
 
@@ -140,7 +141,8 @@ def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], 
             f"{FEWEST_FREE_ROWS}."
         )
     masked = np.where(held, np.nan, values)
-    still = [k for k in np.flatnonzero(free).tolist() if np.nanmax(masked[:, k]) == np.nanmin(masked[:, k])]
+    known = np.flatnonzero(free)
+    still = known[~varies(np.nanmin(masked[:, known], axis=0), np.nanmax(masked[:, known], axis=0))].tolist()
     if still:
         raise DataError(
             f"{source}: column {listed([names[k] for k in still])} does not vary in the rows in which it was not set: "

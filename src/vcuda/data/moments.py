@@ -7,8 +7,21 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vcuda.data.raw_table import FloatArray
+
+# Numbers that differ by no more than so many units in the last place are one number with different rounding.
+ROUNDING_UNITS = 16
+
+
+def varies(least: FloatArray, largest: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether columns vary by more than rounding, from their ``least`` and ``largest`` values.
+
+    The one rule for what is constant, for the checks of a table and for the scores.
+    """
+    last_place = np.spacing(np.maximum(np.abs(least), np.abs(largest)))
+    return np.asarray(largest - least > ROUNDING_UNITS * last_place)
 
 
 class Moments(NamedTuple):
@@ -39,6 +52,8 @@ class Moments(NamedTuple):
         by_column = np.ascontiguousarray(values.T)
         mean = by_column.mean(axis=1)
         centred = by_column - mean[:, None]
+        # The mean is rounded, which matters where it is large beside the spread. What is left of it is small and exact.
+        centred -= centred.mean(axis=1, keepdims=True)
         return cls(rows, mean, centred @ centred.T, by_column.min(axis=1), by_column.max(axis=1))
 
     @property

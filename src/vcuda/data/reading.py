@@ -93,7 +93,7 @@ def as_dataset(
 
 
 def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing: Missing) -> Dataset:
-    """A table that is checked already, or some of its columns."""
+    """A table that was read before, or some of its columns."""
     if isinstance(interventions, str) and interventions != given.target_column:
         raise ConfigError(
             f"{given.source} has no column {shortened(interventions)} of texts any more, since it is checked and holds "
@@ -101,7 +101,9 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
         )
     kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
     table = given if len(kept) == given.d else _narrowed(given, kept, choice)
-    if table.missing is not None:
+    # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Categories are known
+    # beyond the rows that are there, so that a column of one label can be scored.
+    if table.categories is None or table.missing is not None:
         check_columns(table.source, table.names, table.values, missing=missing)
     if interventions is None or isinstance(interventions, str):
         return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +20,19 @@ from vcuda.infer.exact import Exact, TimeLimitError
 from vcuda.infer.progress import Progress, silent
 from vcuda.infer.workers import SERIAL
 from vcuda.posterior.imputed import ImputedMixture
+from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
 Info = dict[str, Any]
 # From a request, model, noise and engine to an outcome and what is told of it.
 Route = Callable[[Request, Any, Any, Any], tuple[Outcome, Info]]
+# The imputed cells decide an edge whose probability has this standard deviation between imputations (a tenth of them
+# are sure of it while the others exclude it) and this range (of few imputations the deviation alone says little). Three
+# times the Monte Carlo error of the engine must not explain it.
+IMPUTATION_SD = 0.3
+IMPUTATION_RANGE = 0.8
+MONTE_CARLO_ERRORS = 3.0
+EDGES_NAMED = 3
 WORST_LAST = ("ok", "warning", "interrupted", "failed")
 
 
@@ -269,7 +277,31 @@ def _mixed(
         mean = f"The posterior is the mean over {len(outcomes)} fillings of the missing cells, all fitted in this way."
         info["choice"]["sentences"].append(mean)
     info |= {"imputations": count, "notes": [_missing_sentence(table, len(outcomes), differences)]}
-    return Outcome(graph_posterior, _status(outcomes, count, stopped), diagnostics, trace), info
+    trouble = _imputed_edges(table.names, outcomes, np.where(apart, spread, 0.0), differences)
+    return Outcome(graph_posterior, _status(outcomes, count, stopped, trouble), diagnostics, trace), info
+
+
+def _imputed_edges(
+    names: Sequence[str], outcomes: list[Outcome], spread: np.ndarray, differences: np.ndarray
+) -> list[str]:
+    """Which edges the imputed cells decide, in words: the standard deviation (d, d) of their probability between
+    imputations is large, and larger than Monte Carlo error explains."""
+    if any(isinstance(outcome.graph_posterior, ScoredGraphs) for outcome in outcomes):
+        return []  # their scores need not be probabilities
+    error = max(float(outcome.diagnostics.get("standard_error") or 0.0) for outcome in outcomes)
+    wide = (spread > IMPUTATION_SD) & (differences > IMPUTATION_RANGE)
+    found = np.argwhere(wide & (spread > MONTE_CARLO_ERRORS * error))
+    if not found.size:
+        return []
+    found = found[np.argsort(-spread[tuple(found.T)], kind="stable")]
+    edges = [f"{shortened(names[i])} -> {shortened(names[j])}" for i, j in found[:EDGES_NAMED]]
+    more = f" and {len(found) - EDGES_NAMED:,} more" if len(found) > EDGES_NAMED else ""
+    largest = differences[tuple(found.T)].max()
+    which, what = ("edge", "its probability differs") if len(found) == 1 else ("edges", "their probabilities differ")
+    return [
+        f"the imputed cells decide the {which} {', '.join(edges)}{more}: {what} between imputations by up to "
+        f"{largest:.2f}; take such an edge as open, or obtain the missing values"
+    ]
 
 
 def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
@@ -292,22 +324,22 @@ def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str
     )
 
 
-def _status(outcomes: list[Outcome], count: int, stopped: str | None) -> Status:
-    """The worst of the members, and whether all fillings were fitted."""
+def _status(outcomes: list[Outcome], count: int, stopped: str | None, trouble: list[str]) -> Status:
+    """The worst of the members, whether all imputations were fitted, and the trouble that they have together."""
     worst = max(outcomes, key=lambda outcome: WORST_LAST.index(outcome.status.code)).status
     if worst.code == "ok" and stopped is None:
-        return worst
+        return Status("warning", as_sentence(trouble)) if trouble else worst
     said = worst.sentence[:1].lower() + worst.sentence[1:].removesuffix(".")
     if len(outcomes) > 1:
         bad = sum(outcome.status.code == worst.code for outcome in outcomes)
         said = f"in {bad} of {len(outcomes)} fillings of the missing cells: {said}"
     if stopped is None or count == 1:
-        return Status(worst.code, as_sentence([said]))
+        return Status(worst.code, as_sentence([said, *trouble]))
     if worst.code == "interrupted" and len(outcomes) == 1:
         return Status("interrupted", as_sentence([f"in the first of {count} fillings of the missing cells: {said}"]))
     early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
     code: Literal["interrupted", "failed"] = "failed" if worst.code == "failed" else "interrupted"
-    return Status(code, as_sentence([early] if worst.code == "ok" else [early, said]))
+    return Status(code, as_sentence([early, *([] if worst.code == "ok" else [said]), *trouble]))
 
 
 def check_imputations(count: int) -> None:

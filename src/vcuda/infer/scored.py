@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.messages import shortened
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, DataError
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
 from vcuda.models.additive import AdditiveBasis, ColumnBasis
 from vcuda.models.base import Noise
@@ -46,6 +47,7 @@ class ScoredTable(NamedTuple):
     ) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
+        check_one_unit(spec, table)
         return cls.of(table, prepare(spec, table.values, table.interventions), units)
 
     @classmethod
@@ -80,6 +82,7 @@ class ScoredTable(NamedTuple):
             units = Scaling(logged.mean, logged.scale, logarithm)
             log_jacobian -= float(logged.free_counts @ np.log(logged.scale))
             logged = replace(logged, statistics=logged.statistics.standardised())
+        check_one_unit(spec, logged)
         features, bases = None, None
         if isinstance(spec, AdditiveBasis):
             standardised = (logged.sample.values - logged.mean) / logged.scale
@@ -109,6 +112,19 @@ def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tupl
         return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
     table = replace(logged, values=logged.standardised())
     return table, Scaling(logged.mean, logged.scale, logarithm)
+
+
+def check_one_unit(spec: EqualNoise | ScoreSpec, table: Dataset | StreamedTable) -> None:
+    """Refuse equal noise for columns that vary by amounts too far apart to be scored in one unit."""
+    if not isinstance(spec, EqualNoise) or not spec.out_of_range(table.scale).size:
+        return
+    least, largest = int(np.argmin(table.scale)), int(np.argmax(table.scale))
+    beside = f", column {shortened(table.names[least])} by {table.scale[least]:.3g}" if spec.variance is None else ""
+    raise DataError(
+        f"{table.source}: column {shortened(table.names[largest])} varies by {table.scale[largest]:.3g}{beside}, too "
+        "much for one noise variance in all columns: give the columns in one unit, standardise them "
+        "(standardise=True, --standardise), or take noise='unequal' (--noise unequal)."
+    )
 
 
 def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:

@@ -19,10 +19,13 @@ from typing import Protocol
 import numpy as np
 from scipy.special import gammaln
 
-from vcuda.data.moments import Moments
+from vcuda.data.moments import Moments, varies
 from vcuda.errors import ConfigError, DataError
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
+# Equal noise has one unit for all columns. A column may vary so many units: fourth powers of that, which products of
+# the Gram matrix are, stay finite in double precision.
+LARGEST_SPREAD = 1e60
 
 
 class LocalScore(Protocol):
@@ -68,8 +71,8 @@ class ScoreSpec(Protocol):
 
 
 def centred_columns(values: np.ndarray, scale: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns less their means (n, d) and their units (d,): those given, or their standard deviations,
-    which must not be zero then."""
+    """Return the columns less their means (n, d) and their units (d,): those given, or their standard deviations;
+    the columns must vary then."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 1:
         raise DataError(f"expected a table of at least 2 rows and 1 column, got an array of shape {table.shape}")
@@ -77,14 +80,14 @@ def centred_columns(values: np.ndarray, scale: np.ndarray | None = None) -> tupl
         column = int(np.argmin(np.isfinite(table).all(axis=0)))
         raise DataError(f"column {column} holds missing or infinite values; fill or drop them before the fit")
     centred = table - table.mean(axis=0)
+    # The mean is rounded, which matters where it is large beside the spread. What is left of it is small and exact.
+    centred -= centred.mean(axis=0)
     if scale is not None:
         return centred, scale
-    scale = np.sqrt(np.mean(centred**2, axis=0))
-    # A constant column leaves rounding errors of its magnitude, not exact zeros.
-    constant = scale <= 1e-12 * np.maximum(np.abs(table).max(axis=0), np.finfo(np.float64).tiny)
+    constant = ~varies(table.min(axis=0), table.max(axis=0))
     if constant.any():
         raise DataError(f"column {int(np.argmax(constant))} is constant; drop it, it can be neither cause nor effect")
-    return centred, scale
+    return centred, np.sqrt(np.mean(centred**2, axis=0))
 
 
 def set_sizes(candidates: int) -> np.ndarray:
@@ -401,6 +404,12 @@ class EqualNoise:
         if self.variance is not None:
             check_positive(variance=self.variance)
         check_max_parents(self.max_parents)
+
+    def out_of_range(self, scale: np.ndarray) -> np.ndarray:
+        """Return the columns (k,) that vary too much to be scored in one unit with the others, given the standard
+        deviations (d,) of all."""
+        unit = 1.0 if self.variance is not None else float(scale.min())
+        return np.flatnonzero(scale > LARGEST_SPREAD * unit)
 
     def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> EqualNoiseScore | SharedNoise:
         """Reduce a table (n, d) to its Gram matrix; with unknown variance the result needs ``at(variance)``

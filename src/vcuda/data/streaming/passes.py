@@ -19,7 +19,7 @@ from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.messages import listed, shortened
-from vcuda.data.moments import Moments, merged
+from vcuda.data.moments import Moments, merged, varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.data.streaming.accumulators import Gathering, Reservoir
 from vcuda.data.streaming.blocks import Block, Mapped, OnProgress, Reading, silent
@@ -278,7 +278,7 @@ def _check_spread(stream: Stream, moments: Moments, regimes: Mapping[Regime, Mom
                 f"{stream.source}: column {shortened(name)} was set in all but {free.rows} of {moments.rows:,} rows, "
                 f"too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
             )
-        if free.rows and free.least[k] == free.largest[k]:
+        if free.rows and not varies(free.least[k], free.largest[k]):
             still.append(name)
     if still:
         raise DataError(

@@ -21,7 +21,7 @@ from vcuda.infer.checkpoint import (
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.hill_climbing import climb
-from vcuda.infer.orders.greedy_parents import best_parents, parents_in_order
+from vcuda.infer.orders.greedy_parents import MOST_PARENTS, best_parents, parents_in_order
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
 from vcuda.models.additive import AdditiveBasis
@@ -37,7 +37,6 @@ SAMPLED_COLUMNS = 60
 # Possible causes of such a column that nonlinear models are asked about.
 POOLED = 30
 CLIMBS = 3
-MOST_PARENTS = 10
 
 Method = Literal["exact", "best graph", "one order"]
 
@@ -200,7 +199,9 @@ class Evidence:
         """An order that equal noise would have; found once for each table."""
         key = table.fingerprint
         if key not in self.orders:
-            shared = EqualNoise().prepare(table.values)
+            spec = EqualNoise()
+            apart = spec.out_of_range(table.scale).size > 0
+            shared = spec.prepare(table.standardised() if apart else table.values)
             assert isinstance(shared, SharedNoise)
             order = top_down_order(shared.at(1.0), self.prior)
             if self.prior.required.any():
@@ -213,15 +214,19 @@ class Evidence:
 
 
 def _graph_of_order(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> np.ndarray:
-    """The graph (d, d) of the best parents among the predecessors of every node."""
+    """The graph (d, d) of the best parents among the predecessors of every node.
+
+    A node has as many parents as a fit would give it: with fewer a hub would keep variance that its parents explain,
+    which unequal noise can call the hub's own noise and equal noise cannot.
+    """
     graph = np.zeros((score.nodes, score.nodes), dtype=bool)
-    for node, parents in enumerate(parents_in_order(score, prior, order, required=prior.required, most=MOST_PARENTS)):
+    for node, parents in enumerate(parents_in_order(score, prior, order, required=prior.required)):
         graph[parents, node] = True
     return graph
 
 
 def _best_parents(score: LocalScore, prior: EdgePrior, node: int, pool: np.ndarray) -> np.ndarray:
-    return best_parents(score, prior, node, pool, required=prior.required, most=MOST_PARENTS)
+    return best_parents(score, prior, node, pool, required=prior.required)
 
 
 def _total(score: LocalScore, graph: np.ndarray) -> float:

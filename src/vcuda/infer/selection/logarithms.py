@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.moments import varies
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
+from vcuda.infer.orders.greedy_parents import MOST_PARENTS
 from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, SharedNoise
 
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
 SCALE_ROUNDS = 4
-MOST_PARENTS = 10
 
 
 def choose_logarithms(
@@ -36,6 +37,8 @@ def choose_logarithms(
     if not able.any():
         return chosen, gains
     logs = np.log(np.where(able, data.values, 1.0))
+    # Where the mean is large beside the spread, rounding may leave nothing of the logarithm.
+    able = able & varies(logs.min(axis=0), logs.max(axis=0))
     # A density gains the mean of -log x a row by going from x to its logarithm.
     free = logs if data.interventions is None else np.where(data.interventions, 0.0, logs)
     jacobian = np.where(able, -free.sum(axis=0), 0.0)

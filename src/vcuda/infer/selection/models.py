@@ -23,12 +23,12 @@ from vcuda.infer.checkpoint import NO_CHECKPOINT, Arrays, Checkpointer, cached, 
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import TimeLimitError
 from vcuda.infer.progress import Progress, ProgressCallback, silent
-from vcuda.infer.scored import ScoredTable, rescaled
+from vcuda.infer.scored import ScoredTable, check_one_unit, rescaled
 from vcuda.infer.selection.evidence import CANDIDATES, Candidate, Evidence, Method
 from vcuda.infer.selection.logarithms import choose_logarithms
 from vcuda.models.base import Noise
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import LocalScore, SharedNoise
+from vcuda.models.scores import EqualNoise, LocalScore, SharedNoise
 from vcuda.posterior.graph_posterior import Scaling
 
 EXACT_COLUMNS = 12
@@ -163,6 +163,8 @@ def choose_model(
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))
             table, units = rescaled(data, logarithm=mask, standardise=standardise)
+            if isinstance(candidate.spec, EqualNoise) and candidate.spec.out_of_range(table.scale).size:
+                continue
             try:
                 # There is always a first model to fall back on.
                 total, score = evidence.measure(candidate, table, may_stop=bool(measured) and decided is None)
@@ -171,10 +173,12 @@ def choose_model(
                 continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
             steps.append(step)
+    if not measured:
+        check_one_unit(candidates[0].spec, table)
     checkpointer.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
-    sentences = _sentences(data, best, measured, gains, method, late)
+    sentences = _sentences(data, best, measured, gains, method, late, noise)
     compared = {one.words: one.log_evidence for one in measured}
     return Choice(best.candidate, ScoredTable.of(best.table, score, best.units), compared, method, tuple(sentences))
 
@@ -195,6 +199,7 @@ def _sentences(
     gains: np.ndarray,
     method: Method,
     late: Sequence[str],
+    noise: Noise | None,
 ) -> list[str]:
     """What was found, in plain words."""
     sentences = []
@@ -214,8 +219,8 @@ def _sentences(
         else:
             kind = "a smooth function of all causes" if best.candidate.model == "gp" else "a sum of smooth functions"
             sentences.append(compared(f"nonlinear mechanisms ({kind})", curved, "linear ones", linear))
+    equal = [one for one in linear if one.candidate.noise == "equal"]
     if best.candidate.model == "linear":
-        equal = [one for one in linear if one.candidate.noise == "equal"]
         unequal = [one for one in linear if one.candidate.noise == "unequal"]
         if equal and unequal:
             shared, own = "one noise variance for all columns", "a noise variance for each column"
@@ -243,6 +248,10 @@ def _sentences(
         sentences.append(f"Nonlinear models are not considered above {NONLINEAR_COLUMNS:,} columns.")
     elif best.candidate.model == "additive" and data.n > PROCESS_ROWS:
         sentences.append(f"A Gaussian process is not considered above {PROCESS_ROWS:,} rows; ask for it by model gp.")
+    if noise is None and linear and not equal:
+        sentences.append(
+            "One noise variance for all columns was not considered: the columns vary by too different amounts."
+        )
     if late:
         sentences.append(f"Not compared within the time limit: {', '.join(dict.fromkeys(late))}.")
     return sentences
