@@ -7,28 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from vcuda.baselines import BASELINES
+from vcuda.infer.engines import ENGINES
+
 if TYPE_CHECKING:
     from vcuda.data.knowledge import Knowledge
 
 Models = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
 Noises = Literal["unit", "equal", "unequal"]
-Engines = Literal[
-    "auto",
-    "exact",
-    "orders",
-    "variational",
-    "straight-through",
-    "empty",
-    "base-rate",
-    "variance-sort",
-    "r2-sort",
-    "random-sort",
-    "grandag",
-    "mcsl",
-    "dds",
-    "bayesdag",
-    "dibs",
-]
+if TYPE_CHECKING:
+    Engines = str
+else:
+    Engines = Literal[("auto", *ENGINES, *BASELINES)]
 Presets = Literal["default", "paper"]
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
