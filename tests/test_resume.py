@@ -229,7 +229,7 @@ def test_a_request_that_is_a_link_or_a_pipe_is_not_followed(tmp_path, at_once):
 def test_what_ends_the_writing_of_an_array_is_told_as_it_was(tmp_path, at_once, monkeypatch, error):
     """An archive cannot be closed in the middle of an array, and NumPy says that in place of it."""
     heard = []
-    checkpointer = opened(tmp_path, on_progress=heard.append)
+    checkpointer = opened(tmp_path, on_warning=heard.append)
     checkpointer.keep("a step", "", lambda: numbers(1))
 
     def ended(*arguments, **options):
@@ -312,7 +312,7 @@ def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_a_full_disk_stops_the_checkpoints_and_not_the_fit(tmp_path, at_once, monkeypatch, fault):
     heard = []
-    checkpointer = opened(tmp_path, on_progress=heard.append, keep=True)
+    checkpointer = opened(tmp_path, on_warning=heard.append, keep=True)
     checkpointer.keep("block 1", "", lambda: numbers(1))
     fsync = os.fsync
 
