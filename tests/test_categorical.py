@@ -647,7 +647,7 @@ def test_commands(run, tmp_path):
     assert "model linear is for numbers" in refused.err
 
 
-PAGE = Path(__file__).parent.parent / "docs" / "categories.md"
+PAGE = Path(__file__).parent.parent / "docs" / "categorical.md"
 
 
 def test_the_page_runs_as_it_stands_and_prints_what_it_shows(capsys):

@@ -264,6 +264,14 @@ def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tm
     assert "Do not trust it." in run("fit", "sachs", "-o", tmp_path / "run").out
 
 
+def test_a_fit_that_ends_at_its_time_limit_succeeds_with_a_warning(run, fitted, tmp_path, monkeypatch):
+    status = vcuda.Status("interrupted", "Stopped by the time limit.")
+    posterior = replace(vcuda.Posterior.load(fitted), status=status)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
+    answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet", "--time-limit", 60)
+    assert answer == (0, "", "vcuda: Stopped by the time limit.\n")
+
+
 def test_names_are_neither_markup_nor_control_codes(run, simulated, tmp_path):
     table = pd.read_csv(simulated / "train.csv")
     table.columns = ["[red]a[/red]", "b\x1b[31m", ":smile: " + "c" * 60]

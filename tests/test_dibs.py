@@ -26,7 +26,7 @@ from vcuda.baselines.dibs_program import (
     uniforms,
     weighted_slope,
 )
-from vcuda.errors import ConfigError
+from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision
 from vcuda.models.scores import BGe
@@ -506,3 +506,32 @@ def test_defaults_of_the_likelihoods():
     assert (Dibs().alpha_used, Dibs().estimator_used) == (1.0, "score")
     joint = Dibs.reference(likelihood="linear")
     assert (joint.alpha_used, joint.estimator_used, joint.noise_variance, joint.min_edge) == (0.05, "reparam", 0.1, 0.5)
+
+
+class TestMinutes:
+    def test_the_joint_models_are_made_smaller_until_they_end_in_time(self):
+        full = Dibs.corrected(likelihood="nonlinear")
+        short = full.within(300.0, rows=1000, columns=10)
+        # 128 graphs go down to the least, 8; 100 particles to the 17 that then have time for 3,000 steps.
+        assert (short.samples, short.particles, short.steps) == (8, 17, 3000)
+        assert full.within(1e5, rows=1000, columns=10) == full
+        least = full.within(1.0, rows=1000, columns=50)
+        assert (least.samples, least.particles, least.steps) == (8, 10, 1000)
+
+    def test_what_is_smaller_already_or_quick_stays(self):
+        assert Dibs.corrected().within(1.0, rows=1000, columns=10) == Dibs.corrected()
+        small = Dibs.corrected(likelihood="linear", particles=4, samples=2, steps=10)
+        assert small.within(1e-9, rows=1000, columns=10) == small
+
+    def test_a_fit_by_name_says_so(self):
+        asked = []
+
+        def stop(progress):
+            asked.append(progress)
+            raise KeyboardInterrupt
+
+        table = np.random.default_rng(0).normal(size=(400, 3))
+        with pytest.warns(ConvergenceWarning):
+            fitted = vcuda.fit(table, engine="dibs", model="mlp", time_limit=1.0, progress=stop)
+        assert fitted.provenance["engine"]["particles"] < 100
+        assert any("so that it ends in minutes" in sentence for sentence in fitted.provenance["choice"]["sentences"])

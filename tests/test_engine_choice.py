@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 import vcuda
+from vcuda.errors import ConfigError
 from vcuda.infer.exact import gigabytes_needed, seconds_needed
+from vcuda.infer.selection.cost import check_cost
 from vcuda.infer.selection.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, EqualNoise
 
 
@@ -34,6 +37,21 @@ def test_a_short_time_limit_prefers_an_engine_that_can_stop():
     assert isinstance(choose_engine(score, seconds=0.5).engine, vcuda.Orders)
 
 
+@pytest.mark.parametrize("spec", [BGe(), EqualNoise()])
+@pytest.mark.parametrize("experiment", [False, True])
+def test_thousands_of_columns_are_sampled(spec, experiment):
+    """2**d sets of 1,300 columns are more than a float holds."""
+    table = np.random.default_rng(0).normal(size=(30, 1300))
+    score = prepare(spec, table, np.arange(table.size).reshape(table.shape) == 5 if experiment else None)
+    assert isinstance(choose_engine(score).engine, vcuda.Orders)
+    assert seconds_needed(score) == gigabytes_needed(score) == np.inf
+    assert check_cost(vcuda.Orders(), score, available=16 * 10**9, seconds=None).gigabytes < 4
+    with pytest.raises(ConfigError, match=r"more than a million GB .* use engine orders"):
+        check_cost(vcuda.Exact(), score, available=16 * 10**9, seconds=None)
+    with pytest.raises(ConfigError, match=r"more than a century .* 1300 columns"):
+        check_cost(vcuda.Exact(), score, available=16 * 10**9, seconds=60.0)
+
+
 def test_many_nonlinear_columns_go_to_the_orders_engine():
     choice = choose_engine(prepared(AdditiveBasis(), 200))
     assert isinstance(choice.engine, vcuda.Orders)
@@ -50,3 +68,11 @@ def test_units_change_no_edge_probability(model):
         for values in (table.values, table.values * units + 7 * units)
     )
     np.testing.assert_allclose(one, two, atol=1e-3)
+
+
+def test_a_table_that_is_counted_at_once_is_counted_even_when_time_is_over():
+    choice = choose_engine(prepared(BGe(), 8), seconds=-1.0)
+    assert isinstance(choice.engine, vcuda.Exact)
+    assert choice.is_quick
+    table = np.random.default_rng(0).normal(size=(60, 5))
+    assert vcuda.fit(table, model="linear", time_limit=1e-9).status.code == "ok"

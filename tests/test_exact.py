@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import ancestors, enumerate_dags
-from vcuda.infer.exact import exact_posterior, limits, memory_needed, seconds_needed
+from vcuda.infer.exact import RoundingError, exact_posterior, limits, memory_needed, seconds_needed
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress
 from vcuda.models import additive
@@ -521,3 +521,26 @@ def test_seconds_are_foreseen_by_score_columns_and_rows():
     few, many = (seconds_needed(GaussianProcess().prepare(table_of(6, rows=rows))) for rows in (100, 1000))
     assert few < many
     assert seconds_needed(BDeu().prepare(np.round(table_of(10)))) > seconds_needed(BGe().prepare(table_of(10)))
+
+
+def copies_of_one_column(largest: float) -> np.ndarray:
+    """Five rows of a column, two copies of it, one of them in another unit, and one that bends it."""
+    column = np.random.default_rng(1).normal(size=5)
+    return np.column_stack([column, column**2, largest * column, 5 - column, column])
+
+
+@pytest.mark.parametrize("largest", [1e-10, 1e-8, 1.0, 1e8])
+def test_equal_noise_of_copies_in_other_units_has_an_evidence(largest):
+    """Rounding used to make pivots negative, and a grid of variances without an end."""
+    told = []
+    table = copies_of_one_column(largest)
+    found = exact_posterior(EqualNoise().prepare(table), rng=np.random.default_rng(0), progress=told.append)
+    assert np.isfinite(found.log_evidence)
+    assert np.isfinite(found.edge_probabilities).all()
+    # Five steps for each variance: at most 40 in the search, some in the grid, and the draws of at most seven.
+    assert len(told) < 80 * 5
+
+
+def test_equal_noise_beyond_the_floats_is_refused_in_words():
+    with pytest.raises(RoundingError, match=r"more than 1e\+150 times as much .* use unequal noise"):
+        exact_posterior(EqualNoise().prepare(table_of(3) * [1e-120, 1.0, 1e120]), rng=np.random.default_rng(0))

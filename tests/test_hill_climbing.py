@@ -97,3 +97,15 @@ def test_equivalent_graphs_score_the_same():
     assert all(is_dag(other) for other in others)
     assert any((other != graph).any() for other in others)
     assert max(abs(total(score, prior, other) - reached) for other in others) < 1e-8
+
+
+def test_a_climb_ends_on_its_way_when_time_is_short():
+    values = simulate("er", nodes=NODES, edges=6, rows=200, test_rows=1, seed=0).train.values
+    score, prior = BGe().prepare(values), edge_prior(NODES, 0.2)
+    left = iter([True, True])
+    _, graph = climb(score, prior, np.random.default_rng(0), max_parents=3, go_on=lambda: next(left, False))
+    assert graph.sum() == 2
+    orders = climb_orders(
+        score, prior, np.random.default_rng(0), count=4, climbs=8, max_parents=3, go_on=lambda: next(left, False)
+    )
+    assert len(orders) == 1

@@ -8,9 +8,11 @@ from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import DataError
 from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.exact import RoundingError, exact_posterior
 from vcuda.infer.selection import evidence, models
 from vcuda.infer.selection.logarithms import choose_logarithms
 from vcuda.infer.selection.models import choose_model
+from vcuda.models.scores import SharedNoise
 
 NODES = 6
 
@@ -167,3 +169,17 @@ def test_what_is_asked_for_is_not_compared():
     assert choose_model(curved(), edge_probability=0.3, models=("linear",)).candidate.model == "linear"
     assert choose_model(standardised(linear()), edge_probability=0.3, noise="equal").candidate.noise == "equal"
     assert choose_model(curved(), edge_probability=0.3, models=("linear", "additive")).candidate.model == "additive"
+
+
+def test_a_model_that_rounding_spoils_is_left_out_and_the_sentences_say_so(monkeypatch):
+    def spoilt(score, **options):
+        if isinstance(score, SharedNoise):
+            raise RoundingError("equal noise cannot be computed")
+        return exact_posterior(score, **options)
+
+    monkeypatch.setattr(evidence, "exact_posterior", spoilt)
+    choice = choose_model(linear(), edge_probability=0.3, models=("linear",))
+    assert choice.candidate.noise == "unequal"
+    assert any("their scales differ too much" in sentence for sentence in choice.sentences)
+    with pytest.raises(DataError, match="equal noise cannot be computed"):
+        choose_model(linear(), edge_probability=0.3, models=("linear",), noise="equal")

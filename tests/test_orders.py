@@ -1,6 +1,7 @@
 """The orders engine, against the exact posterior."""
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -172,17 +173,52 @@ def test_agreeing_chains_are_not_trusted_when_another_search_did_better():
         "sweeps": 300,
         "candidates_converged": True,
         "missing_edges": 0,
+        "left_out_edges": 0.4,
+        "left_out_probability": 0.03,
         "log_score_fell": 0.0,
         "second_opinion_above": 0.0,
         "doubtful_parents": 0,
     }
     assert judge(numbers, stopped=None).code == "ok"
+    assert (
+        "about 0.4 are expected among them, none with a probability above 0.03" in judge(numbers, stopped=None).sentence
+    )
+    doubted = judge(numbers | {"left_out_probability": 0.3}, stopped=None)
+    assert doubted.code == "warning"
+    assert "an edge of probability 0.30 is not among the candidates" in doubted.sentence
     doubted = judge(numbers | {"second_opinion_above": 55.0}, stopped=None)
     assert doubted.code == "warning"
     assert "55 nats better" in doubted.sentence
     doubted = judge(numbers | {"doubtful_parents": 23}, stopped=None)
     assert doubted.code == "warning"
     assert "23 parents were taken for certain" in doubted.sentence
+
+
+@pytest.mark.parametrize("spec", [EqualNoise(), BGe()], ids=["equal", "unequal"])
+def test_improbable_edges_are_candidates_too(spec):
+    """Edges of a probability up to .04 used to get 0 where candidates are chosen, and the status was ok."""
+    noise = "equal" if isinstance(spec, EqualNoise) else "unequal"
+    values = simulate("er", nodes=12, edges=24, noise=noise, rows=100, test_rows=1, seed=1).train.values
+    score = spec.prepare(values)
+    exact = exact_posterior(score, edge_probability=0.2, samples=1, rng=np.random.default_rng(0)).edge_probabilities
+    found = run_orders(Orders(full=0), score, edge_probability=0.2, seed=0, samples=10)
+    left = (found.edge_probabilities == 0) & ~np.eye(12, dtype=bool)
+    # Half a percent is where candidates begin.
+    assert exact[left].max() < 0.01
+    assert found.diagnostics["left_out_edges"] == pytest.approx(exact[left].sum(), abs=0.02)
+    # The chains run until the largest standard error is .006 as they estimate it.
+    assert np.abs(found.edge_probabilities - exact).max() < 4 * 0.006
+
+
+def test_sweeps_shrink_smoothly_with_the_number_of_columns():
+    usual = [Orders().usual_sweeps(nodes) for nodes in range(2, 2001)]
+    assert usual == sorted(usual, reverse=True)
+    assert (usual[0], usual[18], usual[198], usual[-1]) == (6000, 6000, 600, 300)
+    assert Orders().most_sweeps(200) == 1500
+    assert Orders(max_sweeps=700).most_sweeps(50) == 700
+    # More columns never cost less.
+    work = [nodes * sweeps for nodes, sweeps in enumerate(usual, start=2)]
+    assert all(later >= 0.99 * earlier for earlier, later in pairwise(work))
 
 
 def test_orders_are_changed_only_where_a_fixed_parent_must_come_first():

@@ -9,9 +9,10 @@ from scipy.special import logsumexp
 from vcuda.data.simulate import simulate
 from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.orders import candidates as candidate_parents
 from vcuda.infer.orders.candidates import Candidates, all_others, closure, settle, widen
-from vcuda.infer.orders.greedy_parents import choose_parents
-from vcuda.infer.orders.score_tables import build_tables
+from vcuda.infer.orders.greedy_parents import choose_parents, parents_in_order
+from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.sweeps import masks_of, spread
 from vcuda.infer.orders.table_layout import network_of
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
@@ -189,3 +190,44 @@ def test_rounds_add_the_missing_parent():
     widened = widen(score, prior, candidates, [parents], ranks, tolerance=2.0, cap=10)
     assert widened.pairs() > candidates.pairs()
     assert source in widened.free[target]
+
+
+def answers(count: int):
+    """Yes so many times, and no from then on."""
+    left = iter([True] * count)
+    return lambda: next(left, False)
+
+
+def test_tables_that_there_is_no_time_for_are_not_made(six):
+    score, prior = BGe().prepare(six.train.values), edge_prior(6, 0.2)
+    with pytest.raises(OutOfTimeError):
+        build_tables(score, prior, all_others(prior).free, go_on=answers(0))
+    build_tables(score, prior, all_others(prior).free, go_on=answers(1))
+
+
+def test_an_order_that_there_is_no_time_for_ends_by_variance(six):
+    score, prior = unit_noise(six.train.values), edge_prior(6, 0.2)
+    by_variance = np.argsort(six.train.values.var(axis=0))
+    assert np.array_equal(top_down_order(score, prior, go_on=answers(0)), by_variance)
+    begun = top_down_order(score, prior, go_on=answers(2))
+    assert np.array_equal(np.sort(begun), np.arange(6))
+    assert np.array_equal(begun[:1], top_down_order(score, prior)[:1])
+    parents = parents_in_order(score, prior, np.arange(6), go_on=answers(3))
+    assert all(chosen.size == 0 for chosen in parents[3:])
+
+
+def test_tables_of_all_nodes_have_a_bound(six, monkeypatch):
+    monkeypatch.setattr(candidate_parents, "TABLE_ENTRIES", 100)
+    monkeypatch.setattr(candidate_parents, "HUB_ENTRIES", 10)
+    score, prior = BGe().prepare(six.train.values), edge_prior(6, 0.2)
+    graph = [np.zeros(0, dtype=np.int64)] * 6
+    found = settle(score, prior, all_others(prior).free, graphs=[graph], cap=18)
+    # Six tables of 2**3 entries are below 90, of 2**4 not.
+    assert [free.size for free in found.free] == [3] * 6
+
+
+def test_scores_beyond_single_precision_stay_numbers(six):
+    values = six.train.values * 10.0 ** np.array([0, 0, 0, 0, 24, 24])
+    tables = build_tables(unit_noise(values), edge_prior(6, 0.2), all_others(edge_prior(6, 0.2)).free)
+    assert np.isfinite(tables.sums).all()
+    assert np.isfinite(tables.weights).all()

@@ -230,7 +230,8 @@ def fit(
         _report(posterior, run)
     if posterior.status.code != "ok" and (quiet or as_json):
         say(console, f"vcuda: {posterior.status.sentence}")
-    if posterior.status.code == "interrupted" or stop.asked:
+    # A fit that ends at its own time limit did what was asked.
+    if stop.asked or (posterior.status.code == "interrupted" and options["time_limit"] is None):
         raise typer.Exit(INTERRUPTED)
     if posterior.status.code == "failed":
         raise typer.Exit(1)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vcuda.graphs import ancestors, topological_order
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.progress import always
 from vcuda.models.scores import BGeScore, LocalScore
 
 # Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
@@ -20,10 +21,22 @@ LOOSENED = 6
 
 
 def climb_orders(
-    score: LocalScore, prior: EdgePrior, rng: np.random.Generator, *, count: int, climbs: int, max_parents: int
+    score: LocalScore,
+    prior: EdgePrior,
+    rng: np.random.Generator,
+    *,
+    count: int,
+    climbs: int,
+    max_parents: int,
+    go_on: Callable[[], bool] = always,
 ) -> list[np.ndarray]:
-    """Return orders (d,) of the ``count`` best DAGs that ``climbs`` greedy climbs end at, the best first."""
-    found = [climb(score, prior, rng, max_parents=max_parents) for _ in range(climbs)]
+    """Return orders (d,) of the ``count`` best DAGs that ``climbs`` greedy climbs end at, the best first.
+
+    There are fewer where ``go_on`` says no (time is short).
+    """
+    found = [climb(score, prior, rng, max_parents=max_parents, go_on=go_on)]
+    while len(found) < climbs and go_on():
+        found.append(climb(score, prior, rng, max_parents=max_parents, go_on=go_on))
     found.sort(key=lambda end: -end[0])
     orders = []
     for _, graph in found[:count]:
@@ -34,15 +47,20 @@ def climb_orders(
 
 
 def climb(
-    score: LocalScore, prior: EdgePrior, rng: np.random.Generator, *, max_parents: int
+    score: LocalScore,
+    prior: EdgePrior,
+    rng: np.random.Generator,
+    *,
+    max_parents: int,
+    go_on: Callable[[], bool] = always,
 ) -> tuple[float, np.ndarray]:
     """Climb from the required edges alone to a DAG (d, d) that no single change improves; return its total and it.
 
     Every gain is multiplied by a random factor between 1/2 and 1 that belongs to the ordered pair, so that repeated
-    climbs take different ways.
+    climbs take different ways. Where ``go_on`` says no (time is short), it ends on its way.
     """
     path = _Path(score, prior, max_parents, prior.required)
-    path.climb(rng.uniform(0.5, 1.0, size=path.graph.shape))
+    path.climb(rng.uniform(0.5, 1.0, size=path.graph.shape), go_on=go_on)
     return path.total(), path.graph
 
 
@@ -71,7 +89,7 @@ def climb_on(
         if isinstance(score, BGeScore):
             other.set(_equivalent(other.graph, prior, rng))
         other.set(_loosened(other.graph, prior, rng))
-        moves += other.climb(rng.uniform(0.5, 1.0, size=graph.shape)) + other.climb()
+        moves += other.climb(rng.uniform(0.5, 1.0, size=graph.shape), go_on=go_on) + other.climb(go_on=go_on)
         reached = other.total()
         idle = idle + 1 if reached <= height + LEAST_GAIN else 0
         if reached > height - LEAST_GAIN:
@@ -123,12 +141,14 @@ class _Path:
         self._above |= upper[:, None] & lower
         self._gains[:, j] = self._toggles(j)
 
-    def climb(self, favour: np.ndarray | float = 1.0) -> int:
+    def climb(self, favour: np.ndarray | float = 1.0, *, go_on: Callable[[], bool] = always) -> int:
         """Add, drop or turn the edge that gains most, its gain taken times its favour, until none does; return the
         number of moves."""
         nodes = len(self.graph)
         # A climb visits no graph twice, but a table can be such that it takes long to end.
         for made in range(20 * nodes):
+            if not go_on():
+                return made
             best = self._moves() * favour
             kind, i, j = (int(part) for part in np.unravel_index(np.argmax(best), best.shape))
             if best[kind, i, j] <= LEAST_GAIN:

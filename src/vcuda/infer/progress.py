@@ -29,6 +29,16 @@ def silent(progress: Progress) -> None:
     """Tell nobody."""
 
 
+def always() -> bool:
+    """Whether to go on, where there is no limit."""
+    return True
+
+
+def in_time(deadline: float | None) -> Callable[[], bool]:
+    """Return a question: is the deadline, on the clock of ``time.monotonic``, still to come?"""
+    return always if deadline is None else lambda: time.monotonic() <= deadline
+
+
 class Clock:
     """The deadline of a fit, on the clock of ``time.monotonic``, and who hears of its progress."""
 

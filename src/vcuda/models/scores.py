@@ -424,8 +424,11 @@ class EqualNoise:
     def _prepared(self, gram: np.ndarray, rows: int, units: np.ndarray) -> EqualNoiseScore | SharedNoise:
         unit = 1.0 if self.variance is not None else float(units.min())
         variance = self.variance if self.variance is not None else 1.0
+        # Of columns that differ by more than the floats span, products are infinite; what needs them refuses them.
+        with np.errstate(over="ignore", divide="ignore"):
+            in_units = gram / unit**2
         known = EqualNoiseScore(
-            gram=gram / unit**2,
+            gram=in_units,
             rows=rows,
             ridge=variance / self.weight_variance,
             target_ridge=0.0,

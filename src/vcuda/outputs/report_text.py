@@ -47,6 +47,8 @@ DIAGNOSTIC_WORDS = {
     "replicas_kept": "runs that reached the best graphs, and count",
     "sweeps": "rounds of the sampler over all variables",
     "missing_edges": "edges that would improve the fit but were not considered; 0 is best",
+    "left_out_edges": "edges expected among those that were not considered; near 0 is best",
+    "left_out_probability": "of the most probable edge that was not considered; near 0 is best",
     "doubtful_parents": "causes that had to be taken for certain; 0 is best",
     "restart_disagreement": "largest difference between restarts about the probability of one edge; 0 is best",
     "restarts_failed": "restarts that came to nothing; 0 is best",

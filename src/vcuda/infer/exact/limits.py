@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from math import comb
+from math import comb, inf
 
 from vcuda.errors import ConfigError
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
@@ -13,13 +13,21 @@ from vcuda.models.gaussian_process import DENSE_ROWS, GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, kind_of
 from vcuda.models.scores import GramScore, LocalScore, SharedNoise
 
+# Two to this power is the largest that a float holds; what needs more is infinite.
+LARGEST_POWER = 1023
 
-def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> int:
+
+def _sets_of(nodes: int) -> float:
+    """Return how many sets so many nodes have, infinite where no float holds it."""
+    return 2.0**nodes if nodes <= LARGEST_POWER else inf
+
+
+def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> float:
     """Return the bytes that the exact engine needs: lattices, stages of one transform, working arrays.
 
     With ``keep`` the scores of all sets are held until graphs are drawn from them.
     """
-    half = 1 << max(nodes - 1, 0)
+    half = _sets_of(max(nodes - 1, 0))
     return 8 * half * (((2 if keep else 1) * nodes + 2) * lattices + nodes + 8)
 
 
@@ -33,17 +41,21 @@ def seconds_needed(score: LocalScore | SharedNoise) -> float:
     and 15, 23, 34, 51. How many larger sets a Gaussian process must score depends on the data: about d³ / 6
     there, and several times that where many weak parents compete.
     """
-    nodes = score.nodes
-    lattice = 1.6e-8 * nodes**2 * 2.0**nodes
-    if isinstance(score, InterventionalScore):
-        return lattice + sum(seconds_needed(part) - lattice for part in score.parts)
+    lattice = 1.6e-8 * score.nodes**2 * _sets_of(score.nodes)
     if isinstance(score, SharedNoise):
         return 5.5 * lattice
+    parts = score.parts if isinstance(score, InterventionalScore) else (score,)
+    return lattice + sum(_table_seconds(part) for part in parts)
+
+
+def _table_seconds(score: LocalScore) -> float:
+    """Return roughly how long it takes to score all sets of parents."""
+    nodes = score.nodes
     if isinstance(score, GramScore):
-        return lattice
+        return 0.0
     if isinstance(score, AdditiveBasisScore):
         work = score.block**2 * nodes + 6 * score.block**3
-        return lattice + 2.8e-9 * len(score.amplitudes) * work * 2.0**nodes
+        return 2.8e-9 * len(score.amplitudes) * work * _sets_of(nodes)
     if isinstance(score, GaussianProcessScore):
         rows = score.noise.rows
         # Full kernels of n² entries and their factorisations, or as many features as there may be.
@@ -52,9 +64,10 @@ def seconds_needed(score: LocalScore | SharedNoise) -> float:
         full = sum(
             comb(nodes, size) * (costs[size - 1] if size <= 3 else large) for size in range(1, score.full_parents + 1)
         )
-        return lattice + full + (nodes**3 / 6 * large if score.full_parents < min(score.max_parents, nodes - 1) else 0)
-    most = nodes - 1 if score.max_parents is None else min(score.max_parents, nodes - 1)
-    return lattice + 1e-4 * nodes * sum(comb(nodes - 1, size) for size in range(most + 1))
+        return full + (nodes**3 / 6 * large if score.full_parents < min(score.max_parents, nodes - 1) else 0)
+    if score.max_parents is None or score.max_parents >= nodes - 1:
+        return 1e-4 * nodes * _sets_of(nodes - 1)
+    return 1e-4 * nodes * sum(comb(nodes - 1, size) for size in range(score.max_parents + 1))
 
 
 class TimeLimitError(ConfigError):
@@ -85,6 +98,11 @@ def gigabytes_needed(score: LocalScore | SharedNoise, *, nodes: int | None = Non
     return memory_needed(score.nodes if nodes is None else nodes, lattices=lattices, keep=together) / 1e9
 
 
+def gigabytes_in_words(gigabytes: float) -> str:
+    """For people; beyond what any machine has the number says nothing."""
+    return f"{gigabytes:,.1f} GB" if gigabytes < 1e6 else "more than a million GB"
+
+
 def check_size(score: LocalScore | SharedNoise, samples: int, memory_gb: float) -> bool:
     """Refuse what does not fit into memory; return whether scores can be kept as well."""
     if samples < 1:
@@ -95,7 +113,7 @@ def check_size(score: LocalScore | SharedNoise, samples: int, memory_gb: float) 
         while gigabytes_needed(score, nodes=most) > memory_gb:
             most -= 1
         raise ConfigError(
-            f"the exact engine needs {needed:,.1f} GB of memory for {score.nodes} columns, more than the "
+            f"the exact engine needs {gigabytes_in_words(needed)} of memory for {score.nodes:,} columns, more than the "
             f"limit of {memory_gb:g} GB (memory_gb), which is enough for {most}; use the orders engine, "
             "or fewer columns"
         )

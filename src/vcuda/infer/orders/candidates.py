@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
@@ -24,8 +26,13 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
 CERTAIN_NATS = 30.0
 # What explains nothing gains about log(pi) - log(n) / 2; candidates above this may be worth their bit.
 NULL_NATS = -4.0
-# Entries of tables beyond the usual size, for hubs: 64 MB in all.
+# Entries of all tables together, whatever the number of columns and however many candidates chance makes where rows are
+# few: 1.6 GB with the tables of the round before, and with what the compiled sweeps take.
+TABLE_ENTRIES = 1 << 26
+# Of these, what tables beyond the usual size may have, for hubs.
 HUB_ENTRIES = 1 << 23
+# What all tables may have together after improbable edges were added: a second to fill.
+COMPLETED_ENTRIES = 1 << 22
 # Most candidates of a node that matter only together with others, before anything is sampled.
 HIDDEN = 4
 # Most columns that join a node's parents as candidates because they are nearly as good, before anything is
@@ -200,18 +207,58 @@ def widen(
     return settle(score, prior, closure(widened, prior), graphs=graphs, cap=cap)
 
 
-def missing_edges(
+class LeftOut(NamedTuple):
+    """Edges (d, d) that are no candidates: about how probable each is, and whether it would improve a sampled graph."""
+
+    probability: np.ndarray
+    improves: np.ndarray
+
+
+def left_out(
     score: LocalScore,
     prior: EdgePrior,
     candidates: Candidates,
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
-) -> int:
-    """Count the edges that would improve sampled graphs (as in :func:`widen`) and are no candidates."""
-    found: set[tuple[int, int]] = set()
-    for target, _, _, gains in _beyond(score, prior, candidates, graphs, ranks, lambda node: True):
-        found.update((int(i), target) for i in np.flatnonzero(gains > 0))
-    return len(found)
+    go_on: Callable[[int], bool] = lambda node: True,
+) -> LeftOut:
+    """Estimate what the choice of candidates leaves out.
+
+    ``graphs`` and ``ranks`` are as in :func:`widen`, of orders drawn from the posterior. Given an order, an edge beside
+    the best parents of a node has the odds that it gains; the probability is the mean over the orders.
+    """
+    probability = np.zeros((score.nodes, score.nodes), dtype=np.float32)
+    improves = np.zeros((score.nodes, score.nodes), dtype=bool)
+    for target, _, _, gains in _beyond(score, prior, candidates, graphs, ranks, go_on):
+        probability[:, target] += expit(gains) / len(graphs)
+        improves[:, target] |= gains > 0
+    return LeftOut(probability, improves)
+
+
+def completed(
+    prior: EdgePrior, candidates: Candidates, probability: np.ndarray, *, least: float, cap: int
+) -> Candidates:
+    """Add edges that were left out (d, d), the most probable first down to ``least``, with their reverse.
+
+    Nothing that is a candidate gives way: both ends must have room, within ``cap`` and a size of all tables that costs
+    little.
+    """
+    nodes = len(probability)
+    room = min(cap, int(np.log2(COMPLETED_ENTRIES / nodes)))
+    free = [set(chosen.tolist()) for chosen in candidates.free]
+    fixed = [set(chosen.tolist()) for chosen in candidates.fixed]
+    sources, targets = np.nonzero(probability >= least)
+    for edge in np.argsort(-probability[sources, targets], kind="stable"):
+        source, target = int(sources[edge]), int(targets[edge])
+        wanted = [
+            (parent, child)
+            for parent, child in ((source, target), (target, source))
+            if parent not in free[child] | fixed[child] and np.isfinite(prior.log_odds[parent, child])
+        ]
+        if target not in fixed[source] and all(len(free[child]) < room for _, child in wanted):
+            for parent, child in wanted:
+                free[child].add(parent)
+    return Candidates(tuple(np.array(sorted(chosen), dtype=np.int64) for chosen in free), candidates.fixed)
 
 
 def _beyond(
@@ -257,8 +304,9 @@ def settle(
     nodes = len(candidates)
     free = [np.setdiff1d(c, np.flatnonzero(prior.required[:, j])) for j, c in enumerate(candidates)]
     fixed = [np.zeros(0, dtype=np.int64) for _ in range(nodes)]
-    caps = _caps(np.array([f.size for f in free]), cap)
-    compelled = [_compelled(score, graph) for graph in graphs] if any(f.size > cap for f in free) else []
+    sizes = np.array([f.size for f in free])
+    caps = _caps(sizes, cap)
+    compelled = [_compelled(score, graph) for graph in graphs] if (sizes > caps.min()).any() else []
     for node in range(nodes):
         cap = int(caps[node])
         if free[node].size <= cap:
@@ -285,8 +333,10 @@ def settle(
 
 
 def _caps(sizes: np.ndarray, cap: int) -> np.ndarray:
-    """Return how many candidates each node may have (d,): hubs get up to four more while their tables stay
-    few."""
+    """Return how many candidates each node may have (d,): ``cap``, or fewer where all tables would be too large
+    together; hubs get up to four more while their tables stay few."""
+    while cap > 1 and np.sum(2.0 ** np.minimum(sizes, cap)) > TABLE_ENTRIES - HUB_ENTRIES:
+        cap -= 1
     caps = np.full(sizes.size, cap)
     budget = HUB_ENTRIES
     for node in np.argsort(-sizes, kind="stable"):

@@ -18,6 +18,10 @@ WARN_SWAPS = 0.05
 WARN_DRAWS = 30.0
 # Fewer sweeps than this make too few blocks to tell from each other whether the chains still drift.
 WARN_SWEEPS = 40
+# An edge that is no candidate may not be more probable than this.
+WARN_LEFT_OUT = 0.25
+# Below this, what the candidates leave out is not worth a word.
+WORTH_TELLING = 0.01
 
 
 class ReplicaAgreement(NamedTuple):
@@ -90,6 +94,12 @@ def _effective_draws(by_block: np.ndarray, edges: np.ndarray) -> tuple[float, fl
     return error, float(draws.min())
 
 
+def differ(numbers: dict[str, Any]) -> bool:
+    """Whether more sweeps are needed, by the diagnostics."""
+    disagreement, draws = numbers["disagreement"], numbers["effective_draws"]
+    return (disagreement is not None and disagreement > WARN_DISAGREEMENT) or (draws is not None and draws < WARN_DRAWS)
+
+
 def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     """Turn the diagnostics into a code and a sentence."""
     if stopped is not None:
@@ -121,6 +131,11 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
             f"{numbers['missing_edges']} edges that would improve the fit are not among the candidates; "
             "raise max_candidates or rounds"
         )
+    elif (numbers["left_out_probability"] or 0.0) > WARN_LEFT_OUT:
+        troubles.append(
+            f"an edge of probability {numbers['left_out_probability']:.2f} is not among the candidates; raise "
+            "max_candidates"
+        )
     if numbers["log_score_fell"] > FAR_BELOW:
         troubles.append(
             f"the best log score fell by {numbers['log_score_fell']:.0f} nats when candidates were added; "
@@ -140,4 +155,11 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     left = numbers["replicas"] - numbers["replicas_kept"]
     if left:
         agree += f" ({left} of {numbers['replicas']} ended far below the best and were left out)"
-    return Status("ok", as_sentence([agree, "nothing new in the last round of candidate parents"]))
+    sentences = [agree, "nothing new in the last round of candidate parents"]
+    expected, largest = numbers["left_out_edges"] or 0.0, numbers["left_out_probability"] or 0.0
+    if largest > WORTH_TELLING:
+        sentences.append(
+            f"edges that are no candidates get 0: about {expected:.1f} are expected among them, none with a "
+            f"probability above {largest:.2f}"
+        )
+    return Status("ok", as_sentence(sentences))

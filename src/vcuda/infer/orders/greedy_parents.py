@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.progress import always
 from vcuda.models.scores import LocalScore
 
 MOST_PARENTS = 64
@@ -75,9 +78,15 @@ def parents_in_order(
     *,
     required: np.ndarray | None = None,
     most: int = MOST_PARENTS,
+    go_on: Callable[[], bool] = always,
 ) -> list[np.ndarray]:
-    """The best parents of every node among its predecessors in an order (d,), first node first."""
+    """The best parents of every node among its predecessors in an order (d,), first node first.
+
+    Where ``go_on`` says no (time is short), a node gets only what is required.
+    """
     rank = np.argsort(order)
+    nobody = np.zeros(score.nodes, dtype=bool)
     return [
-        best_parents(score, prior, node, rank < rank[node], required=required, most=most) for node in range(score.nodes)
+        best_parents(score, prior, node, rank < rank[node] if go_on() else nobody, required=required, most=most)
+        for node in range(score.nodes)
     ]

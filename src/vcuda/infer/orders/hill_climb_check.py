@@ -74,9 +74,9 @@ def hill_climb_check(
     best, graph = log_score_of(score, prior, sampled), start
     # With equal noise the constructed order is far better than any climb.
     if not isinstance(kind_of(score), EqualNoiseScore):
-        ends, work = [climb(score, prior, rng, max_parents=most)], 0
+        ends, work = [climb(score, prior, rng, max_parents=most, go_on=go_on)], 0
         while work < CLIMBING_SHARE * MOST_WORK and len(ends) < MOST_CLIMBS and go_on():
-            ends.append(climb(score, prior, rng, max_parents=most))
+            ends.append(climb(score, prior, rng, max_parents=most, go_on=go_on))
             work += score.nodes * int(ends[-1][1].sum())
         # From a climb, not from the sampled graph: a good graph that is wrong is harder to leave than a bad one.
         reached, other = improved(max(ends, key=lambda end: end[0])[1], MOST_WORK // 2)

@@ -4,7 +4,7 @@ give."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,7 @@ from vcuda.infer.orders.sweeps import (
     DIVIDED_CHAINS,
     Chains,
     Classes,
+    Network,
     draw_noise,
     energies_of,
     masks_of,
@@ -27,7 +28,7 @@ from vcuda.infer.orders.sweeps import (
 )
 from vcuda.infer.orders.table_layout import network_of
 from vcuda.infer.orders.tables import ParentTables
-from vcuda.infer.progress import Progress, ProgressCallback
+from vcuda.infer.progress import Progress, ProgressCallback, always, in_time
 from vcuda.infer.workers import SECONDS_A_STRETCH, SERIAL, WORTH_SECONDS, OnProgress, Workers
 
 BLOCK = 10
@@ -50,6 +51,12 @@ class Clock:
         if self.stopped is None and self.deadline is not None and time.monotonic() > self.deadline:
             self.stopped = "the time limit"
         return self.stopped is None
+
+    def for_share(self, share: float) -> Callable[[], bool]:
+        """Return a question: is this share of the time that is left now still left?"""
+        if self.deadline is None:
+            return always
+        return in_time(time.monotonic() + share * (self.deadline - time.monotonic()))
 
     def tell(self, steps: float, detail: str) -> None:
         """Say that so many sweeps are done."""
@@ -97,14 +104,18 @@ class Ladders:
         self.mesh = mesh_for(replicas)
         self.fresh = np.ones(replicas, dtype=bool)
         self._classes: Classes | None = None
+        self._network: Network | None = None
+        self._stage: Stage | None = None
         self._orders = np.zeros((0, 0), dtype=np.int64)
 
     def use(self, tables: ParentTables, *, width: int) -> None:
         """Take new tables; the chains keep their orders, as far as fixed parents come first in them."""
+        # The arrays of the tables before go first: both together would take much memory.
+        self._network = self._stage = None
         network, self._classes = network_of(tables, width=width, before=self._classes)
         self._network = place(network, self.mesh)
         self._tables, self._nodes = tables, tables.nodes
-        self._stage = Stage(network, self._classes)
+        self._stage = Stage(network, self._classes) if self.workers.count > 1 else None
         # The shifts are sums over whole tables, so that other scores show in them.
         self._given = fingerprint(tables.candidates, tables.fixed, tables.shifts, tables.corrections)
         self._constrained = any(fixed.size for fixed in tables.fixed)
@@ -137,6 +148,7 @@ class Ladders:
 
     def energies(self) -> np.ndarray:
         """Return the log scores (r, l) of the present orders, by temperature."""
+        assert self._network is not None
         masks = masks_of(self._network, jnp.asarray(spread(self.rng, self._orders)))
         return np.asarray(energies_of(self._network, masks), dtype=np.float64)[self._holders]
 
@@ -154,6 +166,7 @@ class Ladders:
         """
         replicas, levels = self.shape
         assert self._classes is not None
+        assert self._network is not None
         elsewhere: list[dict[str, np.ndarray]] = []
         for start in range(0, len(schedule), BLOCK):
             betas = _block_betas(schedule, start)
@@ -199,6 +212,7 @@ class Ladders:
         seconds = seconds_of(self._classes, sweeps=len(schedule), chains=self._holders.size)
         if seconds < WORTH_SECONDS:
             return []
+        assert self._stage is not None
         blocks = -(-len(schedule) // BLOCK)
         stretch = max(1, min(blocks, round(SECONDS_A_STRETCH / seconds * blocks * self.workers.count)))
         return run_in_groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
 from vcuda.infer.orders.lazy_tables import LazyTableScore
 from vcuda.infer.orders.tables import ParentTables
+from vcuda.infer.progress import always
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import InterventionalScore, kind_of
@@ -22,6 +23,12 @@ from vcuda.models.scores import GramScore, LocalScore, schur_tables, set_sizes
 BATCH_ENTRIES = 1 << 17
 # Tables of fewer entries in all are filled here. Guessed, not measured: filling should take longer than sending.
 SPREAD_ENTRIES = {"linear": 1 << 22, "other": 1 << 14}
+# Scores of columns whose scales differ by a factor of 1e20 and more are such; sums of them must stay numbers, too.
+LARGEST_SINGLE = 1e30
+
+
+class OutOfTimeError(Exception):
+    """There is no time to fill all tables."""
 
 
 def build_tables(
@@ -33,6 +40,7 @@ def build_tables(
     order: np.ndarray | None = None,
     known: ParentTables | None = None,
     workers: Workers = SERIAL,
+    go_on: Callable[[], bool] = always,
 ) -> ParentTables:
     """Score all subsets of every node's candidates.
 
@@ -49,6 +57,8 @@ def build_tables(
         for the orders that matter; without it they are relative to all candidates coming first.
     workers
         Where tables are filled if they are large; those of scores that grow are filled here.
+    go_on
+        Asked between tables whether there is time for more; if not, an OutOfTimeError is raised.
     """
     nodes = score.nodes
     certain = [
@@ -85,6 +95,8 @@ def build_tables(
             weights[span], sums[span], shifts[node] = table
 
     def fill(members: list[int]) -> None:
+        if not go_on():
+            raise OutOfTimeError
         keep(members, _filled((score, prior), plan(members)))
 
     groups: dict[tuple[int, int], list[int]] = {}
@@ -157,8 +169,14 @@ def _filled(shared: tuple[LocalScore, EdgePrior], plans: Sequence[_Plan]) -> lis
         sum_over_subsets(total)
         total += subset_sums(plan.corrections)
         shift = total[plan.centre]
-        tables.append(_Filled((values - shift).astype(np.float32), (total - shift).astype(np.float32), float(shift)))
+        tables.append(_Filled(_single(values - shift), _single(total - shift), float(shift)))
     return tables
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """The values in single precision, with what is beyond it at its bounds; minus infinity stays what it is."""
+    values[values < -LARGEST_SINGLE] = np.where(np.isneginf(values[values < -LARGEST_SINGLE]), -np.inf, -LARGEST_SINGLE)
+    return np.minimum(values, LARGEST_SINGLE).astype(np.float32)
 
 
 def _is_sendable(score: LocalScore) -> bool:

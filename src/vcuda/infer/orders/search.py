@@ -13,8 +13,9 @@ from vcuda.infer.orders.candidates import (
     Candidates,
     all_others,
     closure,
+    completed,
     first_candidates,
-    missing_edges,
+    left_out,
     settle,
     widen,
 )
@@ -30,11 +31,12 @@ from vcuda.infer.orders.lazy_tables import (
     growing,
     screen_of,
 )
-from vcuda.infer.orders.score_tables import build_tables
+from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.infer.prefetch import Prefetch
+from vcuda.infer.progress import always
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.gaussian_process import GaussianProcessScore
 from vcuda.models.interventions import kind_of, of_most_rows
@@ -43,6 +45,14 @@ from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNo
 STUCK_BELOW = 100.0
 # A graph of another search must be this many nats better to be another mode, not one of the sampled one's neighbours.
 BETTER = 3.0
+# How many candidates a node keeps where tables of all of them take too long.
+SHORT_OF_TIME = (8, 3)
+# Edges of at least this probability are candidates, or of this times the number of columns where that is more.
+LEAST_PROBABILITY = 0.005
+PROBABILITY_A_COLUMN = 1e-4
+# Orders that are asked about edges left out, times the number of columns; and the most of them.
+ORDERS_TO_ASK = 1000
+MOST_ORDERS = 40
 
 
 class Search:
@@ -98,17 +108,18 @@ class Search:
                 return
         else:
             if self.order is None and isinstance(kind_of(self.score), EqualNoiseScore):
-                self.order = top_down_order(of_most_rows(self.score), self.prior)
+                self.order = top_down_order(of_most_rows(self.score), self.prior, go_on=self.clock.in_time)
             if self.order is not None and self.prior.required.any():
                 required = [np.flatnonzero(column) for column in self.prior.required.T]
                 self.order = parents_first(self.order, required)
             if self.shared is not None and self.order is not None:
-                self._settle_noise([parents_in_order(self.score, self.prior, self.order)])
+                self._settle_noise([parents_in_order(self.score, self.prior, self.order, go_on=self.clock.in_time)])
             self.candidates = self._first_candidates()
             self._build()
         self._seen = self.candidates.pairs()
         self._start()
-        hubs_searched = opinion_asked = False
+        # What a Gaussian process gains must be worked out set by set, which takes too long for all edges.
+        hubs_searched, opinion_asked, is_complete = False, False, self.grows or nodes <= self.full
         while self.rounds < spec.rounds and self.clock.in_time():
             self.rounds += 1
             graphs, ranks = self._best_graphs()
@@ -133,6 +144,8 @@ class Search:
                 if new:
                     self.candidates = widened
                     self._seen |= widened.pairs()
+            if not self.clock.in_time():
+                break
             if self.grows:
                 new += grow_tables(self.score, self.candidates.free, graphs, ranks, prefetch=self.prefetch)
                 if new == 0 and not hubs_searched:
@@ -149,10 +162,14 @@ class Search:
                 opinion_asked = True
                 if self._was_wrong(graphs):
                     continue
+            if new == 0 and settled and not is_complete:
+                is_complete = True
+                new = self._complete()
             if new == 0 and settled:
                 self.converged = self.clock.in_time()
                 break
-            self._build()
+            if not self._build():
+                break
             self._sample(np.broadcast_to(self.ladders.betas, (spec.round_sweeps, *self.ladders.shape)), swap=True)
 
     def _first_candidates(self) -> Candidates:
@@ -203,8 +220,8 @@ class Search:
         self.candidates = settle(self.score, self.prior, wanted, graphs=[self.opinion.graph], cap=self.cap)
         self._seen |= self.candidates.pairs()
         self.order = self.opinion.order
-        self._build()
-        self._start()
+        if self._build():
+            self._start()
         return True
 
     def above_sampled(self) -> float | None:
@@ -215,14 +232,52 @@ class Search:
         known = log_score_of(self.score, self.prior, self.opinion.graph)
         return known - max(log_score_of(self.score, self.prior, graph) for graph in graphs)
 
-    def missing(self) -> int:
-        """Return how many edges that would improve the best sampled graphs are not among the candidates."""
+    def missing(self) -> dict[str, float | int | None]:
+        """Return what the candidates leave out, for the diagnostics: how many edges that would improve the best sampled
+        graphs, how many edges are expected, and the most probable one; None where there is no time to look."""
         if self.score.nodes <= self.full:
-            return 0
+            return {"missing_edges": 0, "left_out_edges": 0.0, "left_out_probability": 0.0}
+        if not self.clock.in_time():
+            return dict.fromkeys(("missing_edges", "left_out_edges", "left_out_probability"))
         graphs, ranks = self._best_graphs()
         if self.grows:
             foresee_gains(self.score, graphs, self.prefetch)
-        return missing_edges(self.score, self.prior, self.candidates, graphs, ranks)
+        missing = int(left_out(self.score, self.prior, self.candidates, graphs, ranks).improves.sum())
+        if not self.grows:
+            graphs, ranks = self._sampled_graphs()
+        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, self._say("edges left out")).probability
+        expected, largest = float(lost.sum()), float(lost.max(initial=0.0))
+        return {"missing_edges": missing, "left_out_edges": expected, "left_out_probability": largest}
+
+    def _complete(self) -> int:
+        """Add edges that are improbable, but not so much that their probability may be called zero; return how many."""
+        graphs, ranks = self._sampled_graphs()
+        go_on = self._say("candidate parents")
+        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, go_on).probability
+        # An edge and its reverse widen two tables. With many columns there are too many such edges.
+        least = max(LEAST_PROBABILITY, PROBABILITY_A_COLUMN * self.score.nodes)
+        if not (lost >= least).any() or not self.clock.in_time():
+            return 0
+        wider = completed(self.prior, self.candidates, lost, least=least, cap=self.cap)
+        new = len(wider.pairs() - self._seen)
+        if new:
+            self.candidates = wider
+            self._seen |= wider.pairs()
+        return new
+
+    def _sampled_graphs(self) -> tuple[list[list[np.ndarray]], np.ndarray]:
+        """Return the best parents of every node under orders of the cold chains, and their ranks: more orders the fewer
+        columns there are. The last of each chain comes first."""
+        best, ranks = self._best_graphs()
+        wanted = int(np.clip(ORDERS_TO_ASK / self.score.nodes, len(best), MOST_ORDERS))
+        if not self.record.cold or self.record.tables is not self.tables:
+            return best, ranks
+        energies = np.concatenate(self.record.energies)[..., 0]
+        states = np.concatenate(self.record.cold)[energies > energies.max() - STUCK_BELOW]
+        picked = np.unique(np.linspace(0, len(states) - 1, wanted).round().astype(np.int64))
+        more = np.argsort(np.argsort(states[picked], axis=1, kind="stable"), axis=1)
+        ranks = np.concatenate([ranks, more])
+        return best + [self.tables.best_parents(rank) for rank in more], ranks
 
     def _say(self, detail: str) -> Callable[[int], bool]:
         def go_on(node: int) -> bool:
@@ -232,12 +287,40 @@ class Search:
 
         return go_on
 
-    def _build(self) -> None:
+    def _build(self) -> bool:
+        """Make the tables of the candidates; false where time is short, and those of the round before stay.
+
+        The first tables must come to an end: where half of the time left is not enough, every node keeps a few of its
+        candidates, then the fewest.
+        """
+        built = self._built_with is not None
+        for most in (None,) if built else (None, *SHORT_OF_TIME):
+            if most is not None:
+                self.candidates = self._fewer_candidates(most)
+            first = always if most == SHORT_OF_TIME[-1] else self.clock.for_share(0.5)
+            try:
+                self.tables = self._tables(self.clock.in_time if built else first)
+            except OutOfTimeError:
+                continue
+            self._built_with = self.score
+            self.ladders.use(self.tables, width=1 if self.score.nodes <= self.full else self.cap)
+            return True
+        return False
+
+    def _fewer_candidates(self, most: int) -> Candidates:
+        """The first candidates of every node that the columns explain best alone."""
+        free = []
+        for node, chosen in enumerate(self.candidates.free):
+            alone = self.score.gains(node, ())[chosen]
+            free.append(np.sort(chosen[np.argsort(-alone, kind="stable")[:most]]))
+        return Candidates(tuple(free), self.candidates.fixed)
+
+    def _tables(self, go_on: Callable[[], bool]) -> ParentTables:
         # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
         same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
         if self.grows:
             foresee_tables(self.score, self.candidates, self.prior, self.prefetch)
-        self.tables = build_tables(
+        found = build_tables(
             self.score,
             self.prior,
             self.candidates.free,
@@ -245,12 +328,11 @@ class Search:
             order=self.order,
             known=self.tables if same else None,
             workers=self.workers,
+            go_on=go_on,
         )
         if self.grows:
             forget_unasked(self.score)
-        self._built_with = self.score
-        width = 1 if self.score.nodes <= self.full else self.cap
-        self.ladders.use(self.tables, width=width)
+        return found
 
     def _start(self) -> None:
         """Anneal from random orders, half of the replicas from the constructed order if there is one."""
@@ -291,6 +373,8 @@ class Search:
 
         here = start = float(np.log(self.variance))
         for _ in range(10):
+            if not self.clock.in_time():
+                break
             low, middle, high = (height(here + step * width) for step in (-1, 0, 1))
             curvature = 2 * middle - low - high
             move = width * (0.5 * (high - low) / curvature if curvature > 0 else np.sign(high - low) * 5)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from vcuda.errors import ConfigError
 
+# Sweeps times columns, and the most sweeps: what few columns need to be known to within half a percent.
+USUAL_UPDATES = 120_000
+MOST_SWEEPS = 6000
+
 
 @dataclass(frozen=True)
 class Orders:
@@ -17,7 +21,9 @@ class Orders:
         Updates of every node after annealing; the first quarter is dropped.
     precision, max_sweeps
         The sampling goes on until the largest standard error of an edge probability is below ``precision``,
-        or ``max_sweeps`` are done; by default 6,000 up to 20 columns, 1,500 up to 200, and ``sweeps`` above.
+        or ``max_sweeps`` are done. By default it ends after 120,000 updates of single nodes, if the chains agree by
+        then: 6,000 sweeps at 20 columns, 600 at 200, ``sweeps`` from 400 on. If they do not, it goes on for up to 2.5
+        times as many.
     replicas
         Independent ladders of chains; at least 2, since their disagreement is the first thing to look at.
     levels, hottest
@@ -80,6 +86,10 @@ class Orders:
         if max((self.full or 1) - 1, self.max_candidates or 0) > 24:
             raise ConfigError("tables of more than 24 candidates take too much memory; lower full or max_candidates")
 
+    def usual_sweeps(self, nodes: int) -> int:
+        """How many sweeps over so many columns are enough where the chains agree, however precise they are."""
+        return self.max_sweeps or max(self.sweeps, min(USUAL_UPDATES // nodes, MOST_SWEEPS))
+
     def most_sweeps(self, nodes: int) -> int:
         """How many sweeps over so many columns are done at the most."""
-        return self.max_sweeps or max(self.sweeps, 6000 if nodes <= 20 else 1500 if nodes <= 200 else 0)
+        return self.max_sweeps or max(self.sweeps, min(round(2.5 * self.usual_sweeps(nodes)), MOST_SWEEPS))

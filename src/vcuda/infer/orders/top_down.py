@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.progress import always
 from vcuda.models.scores import EqualNoiseScore
 
 # A node whose residual variance exceeds the noise by this many standard errors has lost a parent on the way; of many
@@ -33,13 +36,13 @@ def likely_noise(variances: np.ndarray, rows: int) -> float:
     return noise
 
 
-def top_down_order(score: EqualNoiseScore, prior: EdgePrior) -> np.ndarray:
+def top_down_order(score: EqualNoiseScore, prior: EdgePrior, *, go_on: Callable[[], bool] = always) -> np.ndarray:
     """Construct an order (d,) for equal noise: always next the node that those before it explain down to the
     noise.
 
     Each new node is tested as a parent of all that remain. The test takes the residual variance as unknown,
     because a node whose other parents are still to come has more than the noise. O(d² k) with k the number of
-    parents.
+    parents. Where ``go_on`` says no (time is short), the others follow by their residual variances so far.
     """
     nodes, gram, rows = score.nodes, score.gram, score.rows
     noise = rows * score.variance
@@ -65,6 +68,9 @@ def top_down_order(score: EqualNoiseScore, prior: EdgePrior) -> np.ndarray:
         weights[node, : kept.size] = coefficients
 
     for _ in range(nodes):
+        if not go_on():
+            others = np.flatnonzero(waiting)
+            return np.append(np.array(order, dtype=np.int64), others[np.argsort(residuals[others], kind="stable")])
         if residuals[waiting].min() > explained:
             # Parents are missed when others that come later hide their effect, most of all those of a hub;
             # look again, the most hopeful first, until a node is explained. A node that was looked at rests until
@@ -75,7 +81,7 @@ def top_down_order(score: EqualNoiseScore, prior: EdgePrior) -> np.ndarray:
                     continue
                 refitted[node] = len(order)
                 fit(int(node), _forward_robust(score, prior, int(node), parents[node], ~waiting))
-                if residuals[node] <= explained:
+                if residuals[node] <= explained or not go_on():
                     break
         best = int(np.argmin(np.where(waiting, residuals, np.inf)))
         order.append(best)

@@ -2,17 +2,20 @@
 
 The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power
 laws through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs
-and dense graphs take longer, because their tables are wider.
+and dense graphs take longer, because their tables are wider. So do fewer rows, where chance makes more candidate
+parents: 2,000 columns took 2.3 times as long with 300 rows as with 1,000.
 """
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import NamedTuple
 
 from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import ConfigError
-from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
+from vcuda.infer.exact import Exact, gigabytes_in_words, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
+from vcuda.infer.orders.candidates import TABLE_ENTRIES
 from vcuda.infer.variational import Variational
 from vcuda.models.additive import AdditiveBasisScore
 from vcuda.models.gaussian_process import GaussianProcessScore
@@ -21,12 +24,19 @@ from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoi
 
 # Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
 BASE, HELD = 0.45, 0.3
+A_CENTURY = 3.2e9
+# Rows of the tables that the laws were measured on.
+MEASURED_ROWS = 1000
+# GB of an entry of the score tables: its weight and its sum, both again while new tables are made, and two copies for
+# the compiled sweeps. And of an entry of the matrices of d by d, such as products of columns and prior odds.
+ENTRY, MATRICES = 24e-9, 8e-8
 
 
 class PowerLaw(NamedTuple):
     """seconds = start + a d^b + sweep * hundreds of sweeps * d, gigabytes = base + c d^e, for d columns.
 
-    The number of rows matters only where rows are factorised.
+    With fewer than 1,000 rows, what depends on d grows by the power ``rows`` of what is lacking. Memory for tables of
+    the orders engine is bounded (``TABLE_ENTRIES``), and what comes beside it are some matrices of d by d.
     """
 
     start: float
@@ -36,10 +46,13 @@ class PowerLaw(NamedTuple):
     base: float
     c: float
     e: float
+    rows: float = 0.0
 
-    def at(self, nodes: int, sweeps: float) -> Cost:
-        seconds = self.start + self.a * nodes**self.b + self.sweep * sweeps / 100 * nodes
-        return Cost(seconds, self.base + self.c * nodes**self.e)
+    def at(self, nodes: int, sweeps: float, rows: int = MEASURED_ROWS, *, most_tables: float = inf) -> Cost:
+        lacking = max(MEASURED_ROWS / rows, 1.0) ** self.rows
+        seconds = self.start + lacking * (self.a * nodes**self.b + self.sweep * sweeps / 100 * nodes)
+        tables = min(lacking * self.c * nodes**self.e, most_tables + MATRICES * nodes**2)
+        return Cost(seconds, self.base + tables)
 
 
 class Cost(NamedTuple):
@@ -55,7 +68,7 @@ class Cost(NamedTuple):
 
 POWER_LAWS: dict[tuple[type, str | None], PowerLaw] = {
     (Orders, "equal"): PowerLaw(2.1, 2.9e-7, 2.18, 0.0032, 0.51, 4.3e-6, 1.49),
-    (Orders, "unequal"): PowerLaw(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45),
+    (Orders, "unequal"): PowerLaw(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45, rows=0.7),
     (Orders, "additive"): PowerLaw(4.4, 0.022, 1.0, 3.2e-4, 0.54, 1.8e-4, 1.0),
     (Orders, "gp"): PowerLaw(3.1, 0.049, 1.69, 0.0, 0.49, 9.2e-3, 1.0),
     (Variational, "equal"): PowerLaw(8.2, 8.0e-5, 2.35, 0.0, 0.64, 1.0e-4, 1.18),
@@ -96,21 +109,22 @@ def check_cost(
     most = _most_columns(engine, score, free)
     remedies.append(f"choose at most {most:,} columns {HOW_TO_CHOOSE}" if most > 1 else "close other programs")
     raise ConfigError(
-        f"engine {type(engine).__name__.lower()} would need about {cost.gigabytes:,.1f} GB of memory for "
-        f"{score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use a machine "
-        "with more memory"
+        f"engine {type(engine).__name__.lower()} would need about {gigabytes_in_words(cost.gigabytes)} of "
+        f"memory for {score.nodes:,} columns, and {available / 1e9:,.1f} GB are free: {', or '.join(remedies)}, or use "
+        "a machine with more memory"
     )
 
 
 def _cost(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, nodes: int) -> Cost | None:
     if isinstance(engine, Exact):
         gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
-        # Only asked for the score's own number of nodes: the time of others follows from it.
-        return Cost(seconds_needed(score) * 2.0 ** (nodes - score.nodes), gigabytes)
+        # For other numbers of nodes only the memory is asked for.
+        return Cost(seconds_needed(score) if nodes == score.nodes else nan, gigabytes)
     law = POWER_LAWS.get((type(engine), _kind(score)))
     if law is None:
         return None
-    cost, chains = law.at(nodes, expected_sweeps(engine, nodes)), 1.0
+    most = TABLE_ENTRIES * ENTRY if isinstance(engine, Orders) else inf
+    cost, chains = law.at(nodes, expected_sweeps(engine, nodes), _rows_of(score), most_tables=most), 1.0
     if isinstance(engine, Orders):
         chains = engine.replicas / 4
     elif engine.restarts is not None:
@@ -122,7 +136,12 @@ def _cost(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise,
 
 def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
     """How many sweeps over orders to reckon with; few columns may have 6,000, but seldom need them."""
-    return min(engine.most_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
+    return min(engine.usual_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
+
+
+def _rows_of(score: LocalScore | SharedNoise) -> int:
+    """How many rows a score was prepared from; as many as were measured where that changes nothing."""
+    return int(getattr(kind_of(score), "rows", MEASURED_ROWS))
 
 
 def _kind(score: LocalScore | SharedNoise) -> str | None:
@@ -147,4 +166,6 @@ def _duration(seconds: float) -> str:
         return f"{round(seconds)} seconds"
     if seconds < 5400:
         return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 36_000 else f"{round(seconds / 3600):,} hours"
+    if seconds < 36_000:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{round(seconds / 3600):,} hours" if seconds < A_CENTURY else "more than a century"

@@ -16,21 +16,26 @@ from vcuda.models.scores import LocalScore, SharedNoise
 
 # Exact has no sampling error, so it may take longer than sampling would, but not longer than people like to wait.
 PATIENCE_SECONDS = 20.0
+# The start of any other engine takes longer than this, so that exact is taken even where time is over.
+QUICK_SECONDS = 0.5
 
 
 class EngineChoice(NamedTuple):
-    """An engine, and why, in a sentence."""
+    """An engine, why, in a sentence, and whether it is so quick that it needs no time limit."""
 
     engine: Exact | Orders
     sentence: str
+    is_quick: bool = False
 
 
 def choose_engine(score: LocalScore | SharedNoise, *, seconds: float | None = None) -> EngineChoice:
     """Choose by the kind of score, the number of columns, and the seconds that are left (None: no limit)."""
     exact = Exact()
-    patience = PATIENCE_SECONDS if seconds is None else min(PATIENCE_SECONDS, 0.5 * seconds)
-    if gigabytes_needed(score) <= exact.memory_gb and seconds_needed(score) <= patience:
-        return EngineChoice(exact, f"Engine exact: {score.nodes} columns are few enough to count every graph.")
+    patience = PATIENCE_SECONDS if seconds is None else max(min(PATIENCE_SECONDS, 0.5 * seconds), QUICK_SECONDS)
+    needed = seconds_needed(score)
+    if gigabytes_needed(score) <= exact.memory_gb and needed <= patience:
+        sentence = f"Engine exact: {score.nodes} columns are few enough to count every graph."
+        return EngineChoice(exact, sentence, is_quick=needed <= QUICK_SECONDS)
     return EngineChoice(
         Orders(), f"Engine orders: {score.nodes:,} columns are too many to count every graph in {patience:.2g} seconds."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,11 +20,12 @@ from vcuda.infer.checkpoint import (
     set_generator,
 )
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.exact import exact_posterior
+from vcuda.infer.exact import TimeLimitError, exact_posterior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders.greedy_parents import MOST_PARENTS, best_parents, parents_in_order
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
+from vcuda.infer.progress import in_time
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import Noise
 from vcuda.models.gaussian_process import GaussianProcess
@@ -37,6 +39,8 @@ SAMPLED_COLUMNS = 60
 # Possible causes of such a column that nonlinear models are asked about.
 POOLED = 30
 CLIMBS = 3
+# The part of the time left that an order may take, so that at least the linear models are compared by it.
+ORDER_SHARE = 0.5
 
 Method = Literal["exact", "best graph", "one order"]
 
@@ -79,6 +83,8 @@ class Evidence:
         self.columns = rng.permutation(nodes)[:SAMPLED_COLUMNS] if method == "one order" else np.arange(nodes)
         self.orders: dict[str, np.ndarray] = {}
         self.graphs: list[np.ndarray] = []
+        self._go_on = in_time(deadline)
+        self._may_stop = False
 
     def log_jacobian(self, data: Dataset, units: Scaling) -> float:
         """What the density of the table gains by going from its own units to the user's."""
@@ -95,15 +101,18 @@ class Evidence:
         """The evidence in the units of the table, and the score if it was prepared for all columns.
 
         What the journal knows is not measured again, except of a Gaussian process: there the scores of sets are known,
-        and which of them it was asked for decides what its tables hold later.
+        and which of them it was asked for decides what its tables hold later. Raises a TimeLimitError when the deadline
+        comes and the measurement ``may_stop``; one that may not is brought to an end in haste.
         """
+        self._may_stop = may_stop
         if candidate.model == "gp":
-            return self._measured(candidate, table, may_stop)
+            return self._measured(candidate, table)
         score: LocalScore | SharedNoise | None = None
 
         def work() -> Arrays:
             nonlocal score
-            total, score = self._measured(candidate, table, may_stop)
+            total, score = self._measured(candidate, table)
+            self._check_time()
             graphs = np.array(self.graphs, dtype=bool)
             return {"total": np.array(total), "graphs": graphs, "generator": generator_state(self.rng)}
 
@@ -113,15 +122,17 @@ class Evidence:
         self.graphs = list(known["graphs"])
         return float(known["total"]), score
 
-    def _measured(
-        self, candidate: Candidate, table: Dataset, may_stop: bool
-    ) -> tuple[float, LocalScore | SharedNoise | None]:
+    def _check_time(self) -> None:
+        if self._may_stop and not self._go_on():
+            raise TimeLimitError("the time limit came while models were compared; allow more time")
+
+    def _measured(self, candidate: Candidate, table: Dataset) -> tuple[float, LocalScore | SharedNoise | None]:
         if self.method == "one order":
             return self._by_one_order(candidate, table) * table.d / self.columns.size, None
         score = remembering(prepare(candidate.spec, table.values, table.interventions), self.checkpointer)
         if self.method == "best graph":
             return self._by_best_graph(candidate, score, table), score
-        deadline = self.deadline if may_stop else None
+        deadline = self.deadline if self._may_stop else None
         found = exact_posterior(
             score,
             log_odds=self.prior.log_odds,
@@ -135,16 +146,17 @@ class Evidence:
     def _by_best_graph(self, candidate: Candidate, score: LocalScore | SharedNoise, table: Dataset) -> float:
         order = self._order(table)
         if isinstance(score, SharedNoise):
-            graph = _graph_of_order(score.at(1.0), self.prior, order)
+            graph = self._graph_of_order(score.at(1.0), order)
             variance, _ = _best_variance(score, graph)
-            graph = _graph_of_order(score.at(variance), self.prior, order)
+            graph = self._graph_of_order(score.at(variance), order)
             return _best_variance(score, graph)[1] + self._log_odds(graph) + score.log_jacobian
         graphs = list(self.graphs)
         if candidate.model != "gp":
-            graphs.append(_graph_of_order(score, self.prior, order))
-            climbs = CLIMBS if candidate.model == "linear" else 1
-            graphs += [climb(score, self.prior, self.rng, max_parents=MOST_PARENTS)[1] for _ in range(climbs)]
-        totals = [_total(score, graph) + self._log_odds(graph) for graph in graphs]
+            graphs.append(self._graph_of_order(score, order))
+            for _ in range(CLIMBS if candidate.model == "linear" else 1):
+                self._check_time()
+                graphs.append(climb(score, self.prior, self.rng, max_parents=MOST_PARENTS, go_on=self._go_on)[1])
+        totals = [self._total(score, graph) + self._log_odds(graph) for graph in graphs]
         best = int(np.argmax(totals))
         # A Gaussian process is asked about the graphs of the additive model: a search of its own would take minutes.
         if candidate.model == "additive":
@@ -169,6 +181,7 @@ class Evidence:
 
     def _nonlinear(self, candidate: Candidate, table: Dataset, node: int, rank: np.ndarray) -> float:
         """The score of one column with the causes that additive functions choose from the most promising ones."""
+        self._check_time()
         free = table.values[table.free_rows(node)]
         if not len(free):
             return 0.0
@@ -203,7 +216,9 @@ class Evidence:
             apart = spec.out_of_range(table.scale).size > 0
             shared = spec.prepare(table.standardised() if apart else table.values)
             assert isinstance(shared, SharedNoise)
-            order = top_down_order(shared.at(1.0), self.prior)
+            left = None if self.deadline is None else ORDER_SHARE * (self.deadline - time.monotonic())
+            until = None if left is None else time.monotonic() + left
+            order = top_down_order(shared.at(1.0), self.prior, go_on=in_time(until))
             if self.prior.required.any():
                 order = parents_first(order, [np.flatnonzero(column) for column in self.prior.required.T])
             self.orders[key] = order
@@ -212,25 +227,28 @@ class Evidence:
     def _log_odds(self, graph: np.ndarray) -> float:
         return float(self.prior.log_odds[graph].sum())
 
+    def _graph_of_order(self, score: LocalScore, order: np.ndarray) -> np.ndarray:
+        """The graph (d, d) of the best parents among the predecessors of every node.
 
-def _graph_of_order(score: LocalScore, prior: EdgePrior, order: np.ndarray) -> np.ndarray:
-    """The graph (d, d) of the best parents among the predecessors of every node.
+        A node has as many parents as a fit would give it: with fewer a hub would keep variance that its parents
+        explain, which unequal noise can call the hub's own noise and equal noise cannot.
+        """
+        graph = np.zeros((score.nodes, score.nodes), dtype=bool)
+        chosen = parents_in_order(score, self.prior, order, required=self.prior.required, go_on=self._go_on)
+        for node, parents in enumerate(chosen):
+            graph[parents, node] = True
+        return graph
 
-    A node has as many parents as a fit would give it: with fewer a hub would keep variance that its parents explain,
-    which unequal noise can call the hub's own noise and equal noise cannot.
-    """
-    graph = np.zeros((score.nodes, score.nodes), dtype=bool)
-    for node, parents in enumerate(parents_in_order(score, prior, order, required=prior.required)):
-        graph[parents, node] = True
-    return graph
+    def _total(self, score: LocalScore, graph: np.ndarray) -> float:
+        total = 0.0
+        for node in range(len(graph)):
+            self._check_time()
+            total += score.score(node, np.flatnonzero(graph[:, node]).tolist())
+        return total
 
 
 def _best_parents(score: LocalScore, prior: EdgePrior, node: int, pool: np.ndarray) -> np.ndarray:
     return best_parents(score, prior, node, pool, required=prior.required)
-
-
-def _total(score: LocalScore, graph: np.ndarray) -> float:
-    return sum(score.score(node, np.flatnonzero(graph[:, node]).tolist()) for node in range(len(graph)))
 
 
 def _best_variance(shared: SharedNoise, graph: np.ndarray | dict[int, np.ndarray]) -> tuple[float, float]:

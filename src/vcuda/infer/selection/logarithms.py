@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from vcuda.data.dataset import Dataset
@@ -9,6 +11,7 @@ from vcuda.data.moments import varies
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders.greedy_parents import MOST_PARENTS
+from vcuda.infer.progress import always
 from vcuda.models.interventions import prepare
 from vcuda.models.scores import BGe, SharedNoise
 
@@ -24,12 +27,14 @@ def choose_logarithms(
     *,
     positive: np.ndarray | None = None,
     given_graph: bool = True,
+    go_on: Callable[[], bool] = always,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns (d,) that are better explained by their logarithm, and how much each gains (d,) in nats.
 
     Under linear functions with unequal noise: at first each column alone, then given its parents and children in the
     best graph found (unless ``given_graph`` is false), again until nothing changes. ``positive`` (d,) marks what may be
-    taken where the table is a sample of a larger one.
+    taken where the table is a sample of a larger one. Where ``go_on`` says no (time is short), columns that were not
+    looked at stay as they are.
     """
     able = (data.values > 0).all(axis=0) if positive is None else positive
     gains = np.full(data.d, -np.inf)
@@ -64,11 +69,13 @@ def choose_logarithms(
     for _ in range(SCALE_ROUNDS):
         before = chosen.copy()
         for node in np.flatnonzero(able):
+            if not go_on():
+                return chosen, gains
             gains[node] = flip_gain(int(node), graph, chosen)
             chosen[node] = gains[node] > LOGARITHM_MARGIN
         if np.array_equal(before, chosen) or not given_graph:
             break
         score = prepare(BGe(), np.where(chosen, logs, data.values), data.interventions)
         assert not isinstance(score, SharedNoise)
-        graph = climb(score, prior, rng, max_parents=MOST_PARENTS)[1]
+        graph = climb(score, prior, rng, max_parents=MOST_PARENTS, go_on=go_on)[1]
     return chosen, gains

@@ -21,8 +21,8 @@ from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Arrays, Checkpointer, cached, fingerprint
 from vcuda.infer.edge_prior import edge_prior
-from vcuda.infer.exact import TimeLimitError
-from vcuda.infer.progress import Progress, ProgressCallback, silent
+from vcuda.infer.exact import RoundingError, TimeLimitError
+from vcuda.infer.progress import Progress, ProgressCallback, in_time, silent
 from vcuda.infer.scored import ScoredTable, check_one_unit, rescaled
 from vcuda.infer.selection.evidence import CANDIDATES, Candidate, Evidence, Method
 from vcuda.infer.selection.logarithms import choose_logarithms
@@ -131,10 +131,11 @@ def choose_model(
                 np.random.default_rng(seed),
                 positive=positive,
                 given_graph=data.d <= CLIMBED_COLUMNS,
+                go_on=in_time(deadline),
             )
             return {"chosen": chosen, "gains": gains}
 
-        known = cached(checkpointer, "logarithms", given, scales_of_columns)
+        known = cached(checkpointer, "logarithms", given, scales_of_columns, complete=in_time(deadline))
         chosen, gains = known["chosen"], known["gains"]
         if chosen.any():
             scales = [chosen, raw]
@@ -148,6 +149,7 @@ def choose_model(
     evidence = Evidence(method, prior, np.random.default_rng(seed), deadline, checkpointer)
     measured: list[Measured] = []
     late: list[str] = []
+    refused: RoundingError | None = None
     steps: list[str] = []
     # What there was no time for is left out when the fit is resumed, too: it went on without it.
     decided = checkpointer.recall("compared", given)
@@ -155,10 +157,10 @@ def choose_model(
         for mask in _scales_worth_trying(candidate, scales, measured):
             step = f"{candidate.words}, {int(mask.sum())} logarithms"
             if decided is not None:
-                in_time = step in decided["steps"]
+                has_time = step in decided["steps"]
             else:
-                in_time = not measured or deadline is None or time.monotonic() <= deadline
-            if not in_time:
+                has_time = not measured or deadline is None or time.monotonic() <= deadline
+            if not has_time:
                 late.append(candidate.words)
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))
@@ -171,14 +173,21 @@ def choose_model(
             except TimeLimitError:
                 late.append(candidate.words)
                 continue
+            except RoundingError as error:
+                refused = error
+                continue
             measured.append(Measured(candidate, table, units, score, total + evidence.log_jacobian(data, units)))
             steps.append(step)
+    if refused is not None and not measured:
+        raise refused
     if not measured:
         check_one_unit(candidates[0].spec, table)
     checkpointer.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
     sentences = _sentences(data, best, measured, gains, method, late, noise)
+    if refused is not None:
+        sentences.append("One noise variance for all columns was not compared: their scales differ too much for it.")
     compared = {one.words: one.log_evidence for one in measured}
     return Choice(best.candidate, ScoredTable.of(best.table, score, best.units), compared, method, tuple(sentences))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb_orders
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.top_down import top_down_order
+from vcuda.infer.progress import always
 from vcuda.infer.variational.natural_gradient import OrderParams, State
 from vcuda.infer.variational.settings import LINEAR_PARENTS, SMALL, Variational
 from vcuda.models.interventions import InterventionalScore, kind_of, of_most_rows
@@ -35,12 +36,16 @@ def first_orders(
     rng: np.random.Generator,
     restarts: int,
     checkpointer: Checkpointer,
+    go_on: Callable[[], bool] = always,
 ) -> list[np.ndarray]:
-    """Return the orders that the first restarts begin with; the others find theirs by tempering."""
+    """Return the orders that the first restarts begin with; the others find theirs by tempering.
+
+    There are fewer where ``go_on`` says no (time is short).
+    """
     orders: list[np.ndarray] = []
     if spec.constructed and isinstance(kind_of(score), EqualNoiseScore):
         known = score.at(1.0) if isinstance(score, SharedNoise) else score
-        orders.append(top_down_order(of_most_rows(known), prior))
+        orders.append(top_down_order(of_most_rows(known), prior, go_on=go_on))
     if isinstance(kind_of(score), BGeScore):
         # Tempered restarts ended 9 to 24 nats below the evidence on four of five tables of six columns and 1,000 rows,
         # restarts that begin with an order 5 to 10. Probably because undecided arrows, each drawn for itself, make
@@ -50,10 +55,12 @@ def first_orders(
         climbs = lacking * (4 if score.nodes <= SMALL else 2)
 
         def climbed() -> dict[str, np.ndarray]:
-            found = climb_orders(score, prior, rng, count=lacking, climbs=climbs, max_parents=most)
+            found = climb_orders(score, prior, rng, count=lacking, climbs=climbs, max_parents=most, go_on=go_on)
             return {"orders": np.array(found, dtype=np.int64), "generator": generator_state(rng)}
 
-        known_orders = cached(checkpointer, "first orders", fingerprint(rng, lacking, climbs, most), climbed)
+        known_orders = cached(
+            checkpointer, "first orders", fingerprint(rng, lacking, climbs, most), climbed, complete=go_on
+        )
         set_generator(rng, known_orders["generator"])
         orders += list(known_orders["orders"])
     return [obeying(order, prior) for order in orders]

@@ -30,6 +30,7 @@ import numpy as np
 
 from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.engine import Info, Plan, Problem, Resources, ScoredEngine
+from vcuda.infer.progress import in_time
 from vcuda.infer.restarts import Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.variational.edge_gains import regressions
 from vcuda.infer.variational.mixtures import mixed
@@ -84,7 +85,9 @@ class Climbing(ScoredEngine[ClimbState]):
     def init(self) -> ClimbState:
         spec, score, prior, seed = self.spec, self.score, self.prior, self.problem.seed
         rng = np.random.default_rng(seed)
-        orders = first_orders(spec, score, prior, rng, self.restarts, self.resources.checkpointer)
+        resources = self.resources
+        go_on = in_time(resources.clock.deadline)
+        orders = first_orders(spec, score, prior, rng, self.restarts, resources.checkpointer, go_on)
         schedule = schedule_of(spec, score, self.steps, self.restarts, score.nodes, ordered=len(orders))
         first = initial_state(rng, prior, score, self.restarts, self._total, orders, self.dtype)
         with precision_of(self.dtype):
