@@ -172,9 +172,9 @@ def test_the_seconds_left_are_reported():
 def test_the_seconds_left_end_at_the_deadline(clock):
     seen = []
     limited = Clock(seen.append, clock.now + 2.0)
-    limited.tell(1, 1e9, "")
+    limited.report(1, 1e9, "")
     clock.sleep(0.5)
-    limited.tell(2, 1e9, "")
+    limited.report(2, 1e9, "")
     assert seen[1].seconds_left == 1.5
 
 

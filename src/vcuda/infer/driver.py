@@ -68,7 +68,7 @@ def run(
                     stopped = TIME_LIMIT
                     break
                 if info.report or pace.is_due():
-                    clock.tell(info.done, info.total, info.detail)
+                    clock.report(info.done, info.total, info.detail)
         except KeyboardInterrupt:
             if not engine.has_result(state):
                 raise
@@ -96,8 +96,8 @@ def _plan(info: Info | None, clock: Clock, pace: Pace, elsewhere: Elsewhere) -> 
     if info is not None:
         steps = elsewhere.steps(info.left, restarts=info.apart)
         if steps and elsewhere.there is not None:
-            tell = partial(clock.tell, info.done, info.total, info.detail)
-            return Plan(_in_time(steps, clock, elsewhere.there), elsewhere.workers, lambda _: tell()), elsewhere.there
+            report = partial(clock.report, info.done, info.total, info.detail)
+            return Plan(_in_time(steps, clock, elsewhere.there), elsewhere.workers, lambda _: report()), elsewhere.there
     return Plan(_in_time(pace.steps, clock, pace)), pace
 
 

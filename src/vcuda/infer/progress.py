@@ -54,7 +54,7 @@ class Clock:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def tell(self, done: float, total: float, detail: str) -> None:
+    def report(self, done: float, total: float, detail: str) -> None:
         """Report progress; what the callback raises ends the fit."""
         self.progress(Progress(done, total, detail, self._remaining(done, total)))
 

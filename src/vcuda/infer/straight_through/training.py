@@ -136,7 +136,7 @@ class Training(Engine[TrainingState]):
         return Info(steps, watch.checks + share, self.checks, watch.describe(), apart=apart, left=left)
 
     def _no_sums(self) -> Terms:
-        return Terms(*np.asarray(jnp.zeros((len(Terms._fields), self.spec.restarts))))
+        return Terms(*np.zeros((len(Terms._fields), self.spec.restarts), dtype=np.float32))
 
     def _program_state(self, state: TrainingState) -> State:
         return State(state.trained, state.optimiser, self.step_keys)
