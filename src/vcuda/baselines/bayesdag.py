@@ -16,7 +16,7 @@ from vcuda.baselines.bayesdag_chains import MOMENTUM_DECAY, Helped, Program, Sta
 from vcuda.baselines.bayesdag_chains import Problem as ChainProblem
 from vcuda.baselines.dds_program import Batches, shuffled_batches
 from vcuda.errors import ConfigError
-from vcuda.infer.checkpoint import generator_of, generator_state
+from vcuda.infer.checkpoint import LastDraw, generator_of, generator_state
 from vcuda.infer.compilation import single_precision
 from vcuda.infer.devices import devices_of, mesh_for, taking_turns
 from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
@@ -212,7 +212,9 @@ class Chains(Engine[Course]):
         self.size = min(spec.batch_size, data.n)
         # Batches are handed over in arrays of one length, because each length is compiled anew.
         self.capacity = WINDOW * -(-data.n // self.size)
-        self._made: tuple[Any, Batches, np.ndarray] | None = None
+        # Every stage begins with the same generator, but not with the same rows.
+        self.shuffled = [LastDraw[Batches]() for _ in range(self.trials + 1)]
+        self.picked = LastDraw[Batches]()
 
     @staticmethod
     def precision() -> AbstractContextManager[Any]:
@@ -279,15 +281,10 @@ class Chains(Engine[Course]):
         return ChainProblem(self.values, float(len(self._rows(state))), state.sparsity, part, entropies)
 
     def _batches(self, state: Course) -> tuple[Batches, np.ndarray]:
-        """The batches of a window of epochs, or of a draw, and their generator after that; the last ones are
-        remembered, because they may take many chunks."""
-        words = state.drawing if self._is_drawing(state) else state.batches
-        made_for = (state.stage, words.tobytes())
-        if self._made is None or self._made[0] != made_for:
-            rng = generator_of(words)
-            batches = self._draw_batches(rng) if self._is_drawing(state) else self._epoch_batches(rng, state)
-            self._made = (made_for, batches, generator_state(rng))
-        return self._made[1:]
+        """The batches of a window of epochs, or of a draw, and their generator after that."""
+        if self._is_drawing(state):
+            return self.picked.of(state.drawing, self._draw_batches)
+        return self.shuffled[state.stage].of(state.batches, lambda rng: self._epoch_batches(rng, state))
 
     def _epoch_batches(self, rng: np.random.Generator, state: Course) -> Batches:
         rows = self._rows(state)

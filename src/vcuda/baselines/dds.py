@@ -18,7 +18,7 @@ from vcuda.baselines.selection import Candidates
 from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.permutation import SinkhornDags, SinkhornParams, TopKDags, TopKParams
 from vcuda.errors import ConfigError
-from vcuda.infer.checkpoint import generator_of, generator_state
+from vcuda.infer.checkpoint import LastDraw, generator_state
 from vcuda.infer.compilation import single_precision
 from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.posterior.posterior import Outcome, Status
@@ -199,7 +199,7 @@ class SampledTraining(Engine[Course]):
         held_out = min(max(round(spec.validation_share * data.n), 1), data.n - 1)
         self.rows, self.held_out = values[shuffle[held_out:]], values[shuffle[:held_out]]
         self.program, self.key = _program(spec), jax.random.key(problem.seed)
-        self._shuffled: tuple[bytes, Batches, np.ndarray] | None = None
+        self.batches = LastDraw[Batches]()
 
     @staticmethod
     def precision() -> AbstractContextManager[Any]:
@@ -225,7 +225,8 @@ class SampledTraining(Engine[Course]):
             candidates = state.candidates.select(self.problem.rows.values, self.problem.seed)
             return state._replace(candidates=candidates), candidates.info()
         epochs = min(spec.check_every, spec.epochs - state.epoch)
-        batches, after = self._batches(state.batches, epochs)
+        size = min(spec.batch_size, len(self.rows))
+        batches, after = self.batches.of(state.batches, lambda rng: shuffled_batches(rng, len(self.rows), size, epochs))
         first, steps = state.first, len(batches.rows)
         last = min(first + plan.steps, steps)
         moved = self.program.advance(state.now, self.key, self.rows, batches, first, last, allowed)
@@ -235,15 +236,6 @@ class SampledTraining(Engine[Course]):
         if last == steps:
             later = self._look(later._replace(epoch=state.epoch + epochs, batches=after, first=0))
         return later, info
-
-    def _batches(self, words: np.ndarray, epochs: int) -> tuple[Batches, np.ndarray]:
-        """The rows of the next epochs as a generator shuffles them, and the generator after that; the last ones are
-        remembered, because they may take many chunks."""
-        if self._shuffled is None or self._shuffled[0] != words.tobytes():
-            rng, size = generator_of(words), min(self.spec.batch_size, len(self.rows))
-            batches = shuffled_batches(rng, len(self.rows), size, epochs)
-            self._shuffled = (words.tobytes(), batches, generator_state(rng))
-        return self._shuffled[1:]
 
     def _look(self, state: Course) -> Course:
         trained, allowed = state.now.trained, state.candidates.allowed

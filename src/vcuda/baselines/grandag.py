@@ -17,7 +17,7 @@ from vcuda.baselines.base import appended, check_options, found, ranking
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
 from vcuda.baselines.selection import Candidates, significant_parents
 from vcuda.errors import ConfigError
-from vcuda.infer.checkpoint import generator_of, generator_state
+from vcuda.infer.checkpoint import LastDraw, generator_of, generator_state
 from vcuda.infer.compilation import double_precision
 from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.models.mlp import Layers
@@ -288,7 +288,7 @@ class PathTraining(Engine[Course]):
         self.held_out = data.values[order[data.n - held_out :]]
         self.batch_rng = batch_rng if spec.batch_seed is None else np.random.default_rng(spec.batch_seed)
         self.program = _program(spec.hidden, spec.learning_rate)
-        self._drawn: tuple[bytes, np.ndarray, np.ndarray] | None = None
+        self.drawn = LastDraw[np.ndarray]()
 
     @staticmethod
     def precision() -> AbstractContextManager[Any]:
@@ -366,15 +366,16 @@ class PathTraining(Engine[Course]):
         return state._replace(stretch=Stretch(after, state.stretch.until))
 
     def _batches(self, stretch: Stretch) -> tuple[np.ndarray, np.ndarray]:
-        """The batches of a window ``(WINDOW, b)``, and the generator after they were drawn; the last ones are
-        remembered, because they may take many chunks."""
-        if self._drawn is None or self._drawn[0] != stretch.batches.tobytes():
-            rng, rows = generator_of(stretch.batches), len(self.train)
+        """The batches of a window ``(WINDOW, b)``, and the generator after they were drawn."""
+        rows = len(self.train)
+
+        def draw(rng: np.random.Generator) -> np.ndarray:
             batches = np.zeros((WINDOW, min(self.spec.batch_size, rows)), dtype=np.int32)
             for k in range(stretch.filled):
                 batches[k] = rng.choice(rows, batches.shape[1], replace=False, shuffle=False)
-            self._drawn = (stretch.batches.tobytes(), batches, generator_state(rng))
-        return self._drawn[1:]
+            return batches
+
+        return self.drawn.of(stretch.batches, draw)
 
     def _stretched(self, state: Course, stage: Stage, steps: int) -> Course:
         """Go on with so many steps at this stage."""

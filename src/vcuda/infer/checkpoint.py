@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from vcuda.models.gaussian_process import GaussianProcessScore, SetMemory
 from vcuda.models.interventions import InterventionalScore
 
 Arrays = Mapping[str, np.ndarray]
+Drawn = TypeVar("Drawn")
 
 
 class Checkpointer(Protocol):
@@ -143,6 +144,24 @@ def generator_of(words: np.ndarray) -> np.random.Generator:
     rng = np.random.default_rng(0)
     set_generator(rng, words)
     return rng
+
+
+class LastDraw(Generic[Drawn]):
+    """What was drawn last by a generator whose state is stored, remembered because many chunks of steps may need it."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, Drawn, np.ndarray] | None = None
+        self._rng: np.random.Generator | None = None
+
+    def of(self, words: np.ndarray, draw: Callable[[np.random.Generator], Drawn]) -> tuple[Drawn, np.ndarray]:
+        """What ``draw`` gives by the generator of these words, and the words of the generator after that."""
+        before = words.tobytes()
+        if self._last is None or self._last[0] != before:
+            goes_on = self._last is not None and self._last[2].tobytes() == before
+            rng = self._rng if goes_on and self._rng is not None else generator_of(words)
+            drawn = draw(rng)
+            self._last, self._rng = (before, drawn, generator_state(rng)), rng
+        return self._last[1:]
 
 
 def ragged(prefix: str, members: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

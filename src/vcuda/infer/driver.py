@@ -68,7 +68,7 @@ def run(
                     stopped = TIME_LIMIT
                     break
                 if info.report or pace.is_due():
-                    clock.report(info.done, info.total, info.detail)
+                    _report(clock, info)
         except KeyboardInterrupt:
             if not engine.has_result(state):
                 raise
@@ -96,9 +96,13 @@ def _plan(info: Info | None, clock: Clock, pace: Pace, elsewhere: Elsewhere) -> 
     if info is not None:
         steps = elsewhere.steps(info.left, restarts=info.apart)
         if steps and elsewhere.there is not None:
-            report = partial(clock.report, info.done, info.total, info.detail)
-            return Plan(_in_time(steps, clock, elsewhere.there), elsewhere.workers, lambda _: report()), elsewhere.there
+            plan = Plan(_in_time(steps, clock, elsewhere.there), elsewhere.workers, lambda _: _report(clock, info))
+            return plan, elsewhere.there
     return Plan(_in_time(pace.steps, clock, pace)), pace
+
+
+def _report(clock: Clock, info: Info) -> None:
+    clock.report(info.done, info.total, info.detail if isinstance(info.detail, str) else info.detail())
 
 
 def _in_time(steps: int, clock: Clock, pace: Pace) -> int:

@@ -8,6 +8,7 @@ checkpoints, workers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -94,14 +95,15 @@ class Info(NamedTuple):
     """What one call of ``advance`` did.
 
     ``steps`` were taken, 0 for host work that says nothing about the pace. ``done`` of ``total`` and ``detail`` are
-    what the user sees; ``report`` asks to show them now rather than once a second. Where more than one restart can go
+    what the user sees (a detail that takes time to write is a function of nothing); ``report`` asks to show them now
+    rather than once a second. Where more than one restart can go
     on by itself, ``apart`` is their number, and ``left`` the most steps that are left.
     """
 
     steps: int
     done: float
     total: float
-    detail: str
+    detail: str | Callable[[], str]
     report: bool = False
     apart: int = 1
     left: int = 0

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.dags.lifting import Lift
-from vcuda.infer.checkpoint import generator_of, generator_state
+from vcuda.infer.checkpoint import LastDraw, generator_state
 from vcuda.infer.compilation import single_precision
 from vcuda.infer.devices import devices_of, divided, mesh_for, place
 from vcuda.infer.engine import Engine, Info, Plan, Resources, interrupted
@@ -81,7 +81,7 @@ class Training(Engine[TrainingState]):
         # What is drawn once for all restarts uses a generator that compiles in a third of the time.
         drawn_once = jax.random.key(problem.seed, impl="unsafe_rbg")
         self.init_key, self.validation_key, self.elbo_key = jax.random.split(drawn_once, 3)
-        self._shuffled: tuple[bytes, np.ndarray, np.ndarray] | None = None
+        self.orders = LastDraw[np.ndarray]()
 
     @staticmethod
     def precision() -> AbstractContextManager[Any]:
@@ -133,7 +133,7 @@ class Training(Engine[TrainingState]):
         watch, share = state.watch, state.taken / self.steps_a_check
         left = (self.checks - watch.checks) * self.steps_a_check - state.taken
         apart = int(watch.active.sum()) if self.apart else 1
-        return Info(steps, watch.checks + share, self.checks, watch.describe(), apart=apart, left=left)
+        return Info(steps, watch.checks + share, self.checks, watch.describe, apart=apart, left=left)
 
     def _no_sums(self) -> Terms:
         return Terms(*np.zeros((len(Terms._fields), self.spec.restarts), dtype=np.float32))
@@ -159,7 +159,7 @@ class Training(Engine[TrainingState]):
         found = []
         while at < state.taken + steps:
             first = at % self.an_epoch
-            order, after = self._order(shuffle)
+            order, after = self.orders.of(shuffle, self._shuffled)
             some = min(state.taken + steps - at, self.an_epoch - first)
             number = watch.checks * self.steps_a_check + at
             found.append(Stretch(watch.active, order, first, some, number, rate, state.sums))
@@ -168,16 +168,9 @@ class Training(Engine[TrainingState]):
                 shuffle = after
         return found, shuffle
 
-    def _order(self, shuffle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of an epoch in the order that a generator gives, and the generator after that.
-
-        The last one is remembered, because an epoch may take many chunks.
-        """
-        if self._shuffled is None or self._shuffled[0] != shuffle.tobytes():
-            rng = generator_of(shuffle)
-            order = shuffled_rows(rng, self.rows.train, self.spec.restarts)
-            self._shuffled = (shuffle.tobytes(), order, generator_state(rng))
-        return self._shuffled[1:]
+    def _shuffled(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows of an epoch, in an order for each restart."""
+        return shuffled_rows(rng, self.rows.train, self.spec.restarts)
 
     def _moved(self, state: TrainingState, stretch: Stretch) -> tuple[State, Terms]:
         start = self._program_state(state)
