@@ -27,7 +27,7 @@ from vcuda import metrics
 from vcuda.data.paper_tables import paper_dataset
 from vcuda.data.simulate import GraphFamily, Mechanism, Simulation
 from vcuda.errors import ConvergenceWarning
-from vcuda.fitting.fit import Preset
+from vcuda.fitting.spec import Preset
 
 # Mean and standard deviation over all ten stored runs of the authors' program: AUC, AP of the full matrix.
 PUBLISHED: dict[tuple[GraphFamily, Mechanism], tuple[tuple[float, float], tuple[float, float]]] = {

@@ -1,5 +1,6 @@
 """Engines and baselines run on plain tables, as their own tests do."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,13 +8,13 @@ import numpy as np
 from vcuda.baselines import BASELINES
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
 from vcuda.data.reading import as_dataset
+from vcuda.data.scaling import Scaling
 from vcuda.infer.driver import run
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES
 from vcuda.infer.scored import ScoredTable
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.posterior import Outcome
 
 
@@ -25,20 +26,10 @@ def run_trained(spec: Any, data: Dataset, *, model: Any, prior: DagPrior, seed: 
     return run(ENGINES["straight-through"], spec, Problem(data, seed, prior, model=model), **options)
 
 
-def scored_problem(
-    score: Any, values: np.ndarray, *, edge_probability: float, seed: int, allowed=None, names=None, interventions=None
-) -> Problem:
-    """A prepared score of a table ``(n, d)``, or its spec."""
-    data = as_dataset(values, names=names, interventions=interventions)
-    prepared = score if hasattr(score, "nodes") else score.prepare(values)
-    units = Scaling(np.zeros(data.d), np.ones(data.d))
-    rules = None if allowed is None else EdgeRules(allowed, np.zeros_like(allowed), None)
-    table = ScoredTable.of(data, prepared, units)
-    return Problem.of_score(table, seed=seed, prior=DagPrior(edge_probability), rules=rules)
-
-
 def run_variational(
-    spec: Any, score: Any, values: np.ndarray, *, progress=None, deadline: float | None = None, **problem: Any
+    spec: Any, score: Any, prior: EdgePrior, *, seed: int, names: Sequence[str] | None = None, **options: Any
 ) -> Outcome:
-    options = {} if progress is None else {"progress": progress}
-    return run(ENGINES["variational"], spec, scored_problem(score, values, **problem), deadline=deadline, **options)
+    """On a prepared score; the table is nobody's, since only predictions need it."""
+    data = as_dataset(np.random.default_rng(0).normal(size=(5, score.nodes)), names=names)
+    table = ScoredTable(data, score, Scaling(np.zeros(data.d), np.ones(data.d)), 0.0)
+    return run(ENGINES["variational"], spec, Problem.of_score(table, seed=seed, edges=prior), **options)

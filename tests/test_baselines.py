@@ -12,9 +12,9 @@ from problems import run_baseline
 import vcuda
 from vcuda.baselines import BASELINES
 from vcuda.baselines.base import check_options, found, ranking
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.infer.engine import Problem
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Posterior, Status
 from vcuda.posterior.samples import GraphSamples

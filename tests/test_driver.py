@@ -8,6 +8,7 @@ import pytest
 
 import vcuda
 from vcuda.baselines import BASELINES
+from vcuda.data.scaling import Scaling
 from vcuda.infer import restarts
 from vcuda.infer.checkpoint import generator_of, generator_state
 from vcuda.infer.checkpoint_files import Checkpoint, CheckpointFiles
@@ -16,7 +17,6 @@ from vcuda.infer.engine import Engine, Info, Plan, Problem, interrupted
 from vcuda.infer.engines import ENGINES
 from vcuda.infer.progress import Clock, Pace
 from vcuda.infer.workers import Serial
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples

@@ -15,7 +15,7 @@ from vcuda.baselines.networks import as_networks, path_strengths, predict, slope
 from vcuda.baselines.selection import Candidates, likely_inputs, significant_parents
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import double_precision
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import vcuda
+from vcuda.models import FAMILIES
 
 ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
 LAYERS = [
-    {"errors"},
-    {"specs", "graphs", "deprecation"},
+    {"errors", "interrupts", "memory"},
+    {"arguments", "specs", "graphs", "deprecation"},
     {"data"},
     {"dags", "models"},
     {"posterior"},
@@ -28,12 +29,14 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-# What neighbours may import all the same: what an engine is and where it is found, how programs are compiled, on which
-# devices, and how generators become arrays.
+# What some may import all the same. Baselines: what an engine is and where it is found, how programs are compiled, on
+# which devices, how generators become arrays. A posterior: the description of the options that it was made with, which
+# itself imports nothing heavy.
 ALSO_ALLOWED = {
     "baselines": tuple(
         f"vcuda.infer.{name}" for name in ("engine.", "method.", "compilation", "devices", "checkpoint.")
-    )
+    ),
+    "posterior": ("vcuda.fitting.spec",),
 }
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
 WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}
@@ -85,6 +88,34 @@ def test_jax_stays_in_its_layers(path):
         assert not {name for name in imported_by(path, at_top=True) if name.split(".")[0] == "jax"}
 
 
+def test_engines_import_no_family():
+    """A new family must not need a line in an engine: what engines must know of a score is a trait of all of them."""
+    homes = (*(f"{home}." for home in FAMILIES._homes.values()), "vcuda.models.functional.")
+    # The protocol of models that are trained by gradient.
+    allowed = "vcuda.models.functional.base."
+    for path in MODULES:
+        if part_of(path) == "infer":
+            found = {name for name in imported_by(path) if name.startswith(homes) and not name.startswith(allowed)}
+            assert not found, f"{path.relative_to(ROOT)} imports {found}"
+
+
+def test_engines_do_not_ask_what_kind_of_score_they_have():
+    for path in MODULES:
+        if part_of(path) != "infer":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        models = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vcuda.models")
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                assert not asked & models, f"{path.relative_to(ROOT)}:{node.lineno} asks for {asked & models}"
+
+
 def modules_after(code: str) -> set[str]:
     """The top-level modules that a fresh interpreter has imported after some code."""
     report = "import sys; sys.stderr.write(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
@@ -94,6 +125,10 @@ def modules_after(code: str) -> set[str]:
 
 def test_import_vcuda_is_light():
     assert modules_after("import vcuda; dir(vcuda)").isdisjoint(HEAVY)
+
+
+def test_names_of_models_are_light():
+    assert modules_after("from vcuda.models import MODEL_NAMES").isdisjoint(HEAVY)
 
 
 def test_help_is_light():
@@ -115,6 +150,7 @@ def test_public_names_resolve_and_are_told_to_type_checkers():
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     )
     seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen.pop("baselines") == "vcuda"
     assert seen == vcuda._HOME_OF
     for name in vcuda.__all__:
         assert getattr(vcuda, name).__name__ == name

@@ -20,15 +20,16 @@ from scipy.stats import wishart
 from benchmarks.accuracy.cases import Case
 from vcuda.dags.base import DagPrior
 from vcuda.data.reading import as_dataset
+from vcuda.data.scaling import Scaling
 from vcuda.infer.driver import run
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES as METHODS
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.scored import ScoredTable
 from vcuda.infer.variational import Variational
-from vcuda.models.scores import BGe, BGeScore, EqualNoise, EqualNoiseScore, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.linear import BGe, BGeScore, EqualNoise, EqualNoiseScore, SharedNoise
 
 BINS = 10
 INTERCEPT_ROWS = 1.0
@@ -123,19 +124,19 @@ def _normal_wishart(spec: BGe, parents: int, rng: np.random.Generator) -> tuple[
 
 def _exact(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
     rng = np.random.default_rng(seed)
-    result = exact_posterior(score, edge_probability=probability, samples=1, rng=rng)
+    result = exact_posterior(score, edge_prior(score.nodes, probability), samples=1, rng=rng)
     return result.edge_probabilities, "ok"
 
 
 def _orders(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
-    result = run_orders(Orders(), score, edge_probability=probability, samples=1, seed=seed)
+    result = run_orders(Orders(), score, edge_prior(score.nodes, probability), samples=1, seed=seed)
     return result.edge_probabilities, result.status.code
 
 
 def _variational(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
     data = as_dataset(values)
-    table = ScoredTable.of(data, score, Scaling(np.zeros(data.d), np.ones(data.d)))
-    problem = Problem.of_score(table, seed=seed, prior=DagPrior(probability))
+    table = ScoredTable.of(data, data, score, Scaling(np.zeros(data.d), np.ones(data.d)))
+    problem = Problem.of_score(table, seed=seed, edges=edge_prior(data.d, probability))
     outcome = run(METHODS["variational"], Variational(), problem)
     return outcome.graph_posterior.edge_probabilities(), outcome.status.code
 

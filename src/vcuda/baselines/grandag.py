@@ -20,7 +20,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import LastDraw, generator_of, generator_state
 from vcuda.infer.compilation import double_precision
 from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 

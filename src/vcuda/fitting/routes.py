@@ -13,40 +13,36 @@ from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior
 from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
+from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
+from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES
 from vcuda.infer.exact import Exact
 from vcuda.infer.method import Method
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.infer.scored import SCORES, ScoredTable, rescaled, score_for
+from vcuda.infer.scored import ScoredTable, rescaled
 from vcuda.infer.selection.cost import Cost, check_cost
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import Choice, choose_model
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models import MODELS
-from vcuda.models.additive import AdditiveBasis
-from vcuda.models.base import FunctionalModel, Noise
-from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models import FAMILIES, MODELS
+from vcuda.models.functional.base import FunctionalModel
+from vcuda.models.protocol import Noise, ScoreSpec
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
 # The options of any engine or baseline.
 Engine = Exact | Orders | Variational | StraightThrough | BaselineSpec
 METHODS: dict[str, Method] = {**ENGINES, **BASELINES}
-# What is compared for engines that do not take every model; by gradient "nonlinear" is then an MLP.
-NARROW_CHOICE = ("linear", "additive")
-# Scores that need no rows, but only statistics of them.
-STREAMED = (EqualNoise, BGe, AdditiveBasis)
 # A fit that takes less is not announced.
 WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
@@ -56,27 +52,30 @@ METHOD_SECONDS = 300.0
 
 
 class Request(NamedTuple):
-    """What was asked for, apart from model and engine; ``rules`` is what is known of the edges, ``workers`` is where
-    parts of the work may be done."""
+    """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
+    ``workers`` is where parts of the work may be done."""
 
     table: Dataset | StreamedTable
-    prior: DagPrior
-    rules: EdgeRules | None
+    spec: FitSpec
+    edges: EdgePrior
     logarithm: np.ndarray | None
     standardise: bool
     seed: int
     progress: ProgressCallback
     deadline: float | None
-    time_limit: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
 
-    def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
+    @property
+    def prior(self) -> DagPrior:
+        assert isinstance(self.spec.prior, DagPrior)
+        return self.spec.prior
+
+    def prepared(self, spec: ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
         marked = np.zeros(self.table.d, dtype=bool) if self.logarithm is None else self.logarithm
         if isinstance(self.table, Dataset):
             return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
-        assert isinstance(spec, STREAMED)
         return ScoredTable.stream(
             self.table,
             spec,
@@ -113,7 +112,7 @@ def fit_scored(
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
     cost = _foreseen(request, chosen, engine)
-    problem = Problem.of_score(chosen, seed=request.seed, prior=request.prior, rules=request.rules)
+    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges)
     outcome = _run(request, engine, problem, info)
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
@@ -157,9 +156,9 @@ def _score(
             reasons["sentences"].append(f"Model, noise and logarithms were chosen on {rows}, drawn at random.")
             scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
     elif isinstance(model, str):
-        spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
-        if model == "discrete":
-            del name["noise"]
+        spec, reasons = _named_spec(model, noise), {"sentences": []}
+        own = noise or FAMILIES[model].usual_noise
+        name = {"name": model} | ({} if own is None else {"noise": own})
         scored = request.prepared(spec)
     else:
         spec, name, reasons = model, {"name": type(model).__name__}, {"sentences": []}
@@ -169,16 +168,22 @@ def _score(
     return scored, {"model": described, "logarithm": logarithm, "choice": reasons}
 
 
+def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:
+    """The score of a model given by name."""
+    if model not in FAMILIES:
+        raise ConfigError(f"this engine takes model {', '.join(FAMILIES)}, not {model!r}")
+    return FAMILIES[model].spec_for(noise)
+
+
 def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
     """The model by its evidence, within its share of the time."""
     named = ENGINES.get(engine) if isinstance(engine, str) else None
     kind = named.spec if named else type(engine)
-    share = None if request.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.time_limit
+    share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
-        edge_probability=request.prior.edge_probability,
-        rules=request.rules,
-        models=("linear", *SCORES) if _takes_processes(request, kind, engine) else NARROW_CHOICE,
+        request.edges,
+        models=[name for name in FAMILIES if _takes_slow_models(request, kind, engine) or not _is_slow(name)],
         noise=noise,
         logarithm=request.logarithm,
         positive=None if isinstance(request.table, Dataset) else request.table.positive,
@@ -190,8 +195,15 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
     )
 
 
-def _takes_processes(request: Request, kind: Any, engine: Any) -> bool:
-    """Whether a Gaussian process may be chosen: not by engines that have none, nor for a table that stays on disk."""
+def _is_slow(name: str) -> bool:
+    return any(candidate.slow for candidate in FAMILIES[name].candidates)
+
+
+def _takes_slow_models(request: Request, kind: Any, engine: Any) -> bool:
+    """Whether a slow model may be chosen: not by engines that have none, nor for a table that stays on disk.
+
+    By gradient "nonlinear" is an MLP, whichever model the evidence has it from.
+    """
     return isinstance(request.table, Dataset) and (kind in (Exact, Orders) or engine == "auto")
 
 
@@ -208,14 +220,14 @@ def fit_by_gradient(
     # The engine standardises by itself, and tells of it in its spec.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
     info = {"model": to_json(functional), "logarithm": marked}
-    problem = Problem(table, request.seed, request.prior, request.rules, units, model=functional)
+    problem = Problem(table, request.seed, request.prior, request.edges, units, model=functional)
     outcome = _run(request, chosen, problem, info)
     return outcome, {"engine": _described(chosen), **info, "choice": reasons}
 
 
 def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:
     """Said when equal noise was used on raw scales: the columns' units then help to decide directions."""
-    if standardise or not isinstance(scored.score, SharedNoise | EqualNoiseScore):
+    if standardise or not scored.score.tells_direction:
         return None
     probabilities = outcome.graph_posterior.edge_probabilities()
     rising = scored.data.scale[:, None] < scored.data.scale
@@ -266,7 +278,7 @@ def _run(request: Request, engine: Any, problem: Problem, info: dict[str, Any]) 
 
 def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
     """The spec, smaller where it would take hours that nobody asked for."""
-    seconds = METHOD_SECONDS if request.time_limit is None else request.time_limit
+    seconds = METHOD_SECONDS if request.spec.time_limit is None else request.spec.time_limit
     chosen = full.within(seconds, rows=request.rows_in_memory.n, columns=request.table.d)
     if chosen != full:
         sentences.append(

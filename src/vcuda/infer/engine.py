@@ -12,19 +12,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import numpy as np
-
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
+from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, remembering
 from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.progress import Clock
 from vcuda.infer.scored import ScoredTable
 from vcuda.infer.workers import SERIAL, OnProgress, Workers, no_progress
-from vcuda.models.base import FunctionalModel
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.functional.base import FunctionalModel
 from vcuda.posterior.posterior import Outcome, Status
 
 State = TypeVar("State")
@@ -41,15 +38,15 @@ class Problem(NamedTuple):
     table: Dataset | StreamedTable
     seed: int
     prior: DagPrior = DagPrior(edge_probability=0.1)
-    rules: EdgeRules | None = None
+    edges: EdgePrior | None = None
     units: Scaling | None = None
     scored: ScoredTable | None = None
     model: FunctionalModel | None = None
 
     @classmethod
-    def of_score(cls, scored: ScoredTable, *, seed: int, prior: DagPrior, rules: EdgeRules | None = None) -> Problem:
+    def of_score(cls, scored: ScoredTable, *, seed: int, edges: EdgePrior) -> Problem:
         """A table with a score."""
-        return cls(scored.data, seed, prior, rules, scored.units, scored)
+        return cls(scored.data, seed, edges=edges, units=scored.units, scored=scored)
 
     @property
     def rows(self) -> Dataset:
@@ -58,17 +55,12 @@ class Problem(NamedTuple):
         return self.table
 
     def edge_prior(self) -> EdgePrior:
-        """The prior of every edge, with what is known of it."""
-        known = {} if self.rules is None else self.rules._asdict()
-        return edge_prior(self.table.d, self.prior.edge_probability, **known)
-
-    def hold(self, probabilities: np.ndarray) -> np.ndarray:
-        """Edge probabilities (d, d) in which what is required is 1, and what is forbidden 0, to the last digit."""
-        return probabilities if self.rules is None else self.rules.hold(probabilities)
+        """The prior of every edge: that of ``edges``, or the one probability of ``prior`` for all."""
+        return edge_prior(self.table.d, self.prior.edge_probability) if self.edges is None else self.edges
 
     def fingerprint(self) -> str:
         """Equal for equal problems; scores and units follow from the table and the options of the fit."""
-        return fingerprint(self.table.fingerprint, self.seed, self.prior, self.rules, self.model)
+        return fingerprint(self.table.fingerprint, self.seed, self.prior, self.edges, self.model)
 
 
 class Resources(NamedTuple):

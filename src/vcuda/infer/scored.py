@@ -1,33 +1,21 @@
-"""Tables for the engines on local scores: which score a model is, and the units it is computed in."""
+"""Tables for the engines on local scores: each with its score, and the units it is computed in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from vcuda.data.dataset import Dataset
-from vcuda.data.messages import shortened
+from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
-from vcuda.errors import ConfigError, DataError
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
-from vcuda.models.additive import AdditiveBasis, ColumnBasis
-from vcuda.models.base import Noise
-from vcuda.models.categorical import BDeu
-from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare, prepare_streamed
-from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.predictive import Predictive
-from vcuda.posterior.predictives import predictive_for
-
-# Models other than linear whose weights or tables can be integrated out, by the names that people give.
-SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis, "discrete": BDeu}
+from vcuda.models.prediction import Predictive
+from vcuda.models.protocol import LocalScore, ScoreSpec
 
 
 class ScoredTable(NamedTuple):
@@ -37,72 +25,64 @@ class ScoredTable(NamedTuple):
     """
 
     data: Dataset | StreamedTable
-    score: LocalScore | SharedNoise
+    score: LocalScore
     units: Scaling
     log_jacobian: float
 
     @classmethod
-    def prepare(
-        cls, data: Dataset, spec: EqualNoise | ScoreSpec, *, logarithm: np.ndarray, standardise: bool
-    ) -> ScoredTable:
+    def prepare(cls, data: Dataset, spec: ScoreSpec, *, logarithm: np.ndarray, standardise: bool) -> ScoredTable:
         """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
-        check_one_unit(spec, table)
-        return cls.of(table, prepare(spec, table.values, table.interventions), units)
+        spec.check_spreads(table.source, table.names, table.scale)
+        return cls.of(data, table, prepare(spec, table.values, table.interventions), units)
 
     @classmethod
-    def of(cls, data: Dataset, score: LocalScore | SharedNoise, units: Scaling) -> ScoredTable:
-        """A table in memory, on its own scale, with its score."""
-        logs = data.values[:, units.logarithm] * units.scale[units.logarithm] + units.centre[units.logarithm]
-        if data.interventions is not None:
-            logs = logs[~data.interventions[:, units.logarithm]]
-        return cls(data, score, units, -float(data.free_counts @ np.log(units.scale)) - float(logs.sum()))
+    def of(cls, data: Dataset, table: Dataset, score: LocalScore, units: Scaling) -> ScoredTable:
+        """A table in memory on its own scale, with its score; ``data`` is the same in the user's units."""
+        return cls(table, score, units, float(column_log_jacobians(data, units).sum()))
 
     @classmethod
     def stream(
         cls,
         table: StreamedTable,
-        spec: EqualNoise | BGe | AdditiveBasis,
+        spec: ScoreSpec,
         *,
         logarithm: np.ndarray,
         standardise: bool,
         on_progress: OnProgress,
         workers: Workers = SERIAL,
     ) -> ScoredTable:
-        """A table on disk: one more pass if logarithms are taken, and one for the features of an additive score."""
+        """A table on disk: one more pass if logarithms are taken, and one where the score needs features."""
         mapped = mapped_by(workers)
         logged = table.with_logarithms(logarithm, on_progress=on_progress, mapped=mapped)
         sums = []
         for column in np.flatnonzero(logarithm).tolist():
             free = logged.statistics.where_free(logged.names[column])
             sums.append(free.rows * float(free.mean[column]))
-        units, log_jacobian = Scaling(np.zeros(table.d), np.ones(table.d), logarithm), -sum(sums)
-        # Unequal noise, and functions, are on standardised columns in any case.
-        if standardise and isinstance(spec, EqualNoise):
+        units = Scaling(np.zeros(table.d), np.ones(table.d), logarithm)
+        # Other models standardise the columns in any case.
+        if standardise and spec.depends_on_scale:
             units = Scaling(logged.mean, logged.scale, logarithm)
-            log_jacobian -= float(logged.free_counts @ np.log(logged.scale))
+        log_jacobian = float(units.log_jacobians_of(logged.free_counts, np.array(sums)).sum())
+        if standardise and spec.depends_on_scale:
             logged = replace(logged, statistics=logged.statistics.standardised())
-        check_one_unit(spec, logged)
-        features, bases = None, None
-        if isinstance(spec, AdditiveBasis):
-            standardised = (logged.sample.values - logged.mean) / logged.scale
-            chosen = [spec.choose(column) for column in standardised.T]
-            bases = ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
-            expand = partial(_expanded, chosen)
+        spec.check_spreads(logged.source, logged.names, logged.scale)
+        features, functions = None, spec.features_of((logged.sample.values - logged.mean) / logged.scale)
+        if functions is not None:
             features = gather_features(
-                logged.data, expand, statistics=logged.statistics, on_progress=on_progress, mapped=mapped
+                logged.data, functions.expand, statistics=logged.statistics, on_progress=on_progress, mapped=mapped
             )
-        score = prepare_streamed(spec, logged.statistics, features, bases)
+        score = prepare_streamed(spec, logged.statistics, features, functions)
         return cls(logged, score, units, log_jacobian)
 
-    def predictive(self, noise_variance: float | None) -> Predictive | None:
-        """How new rows in the user's units are predicted."""
-        return predictive_for(self.score, self.data, noise_variance=noise_variance, scaling=self.units)
+    def predictive(self, shared: float | None) -> Predictive | None:
+        """How new rows in the user's units are predicted; ``shared`` is the value of what all nodes share, if any."""
+        return self.score.predictive(self.data, scaling=self.units, value=shared)
 
 
-def _expanded(bases: Sequence[ColumnBasis], rows: np.ndarray) -> np.ndarray:
-    """The functions (n, d m) of standardised rows (n, d)."""
-    return np.concatenate([basis.at(column) for basis, column in zip(bases, rows.T, strict=True)], axis=1)
+def column_log_jacobians(data: Dataset, units: Scaling) -> np.ndarray:
+    """What the density of each column (d,) of a table gains by going from the scaled units to its own."""
+    return units.column_log_jacobians(data.values, None if data.interventions is None else ~data.interventions)
 
 
 def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tuple[Dataset, Scaling]:
@@ -112,35 +92,3 @@ def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tupl
         return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
     table = replace(logged, values=logged.standardised())
     return table, Scaling(logged.mean, logged.scale, logarithm)
-
-
-def check_one_unit(spec: EqualNoise | ScoreSpec, table: Dataset | StreamedTable) -> None:
-    """Refuse equal noise for columns that vary by amounts too far apart to be scored in one unit."""
-    if not isinstance(spec, EqualNoise) or not spec.out_of_range(table.scale).size:
-        return
-    least, largest = int(np.argmin(table.scale)), int(np.argmax(table.scale))
-    beside = f", column {shortened(table.names[least])} by {table.scale[least]:.3g}" if spec.variance is None else ""
-    raise DataError(
-        f"{table.source}: column {shortened(table.names[largest])} varies by {table.scale[largest]:.3g}{beside}, too "
-        "much for one noise variance in all columns: give the columns in one unit, standardise them "
-        "(standardise=True, --standardise), or take noise='unequal' (--noise unequal)."
-    )
-
-
-def score_for(model: str, noise: Noise | None) -> EqualNoise | ScoreSpec:
-    """The local score of a model given by name: linear ones by their noise, nonlinear ones have unequal noise."""
-    if model == "linear":
-        linear: dict[Noise | None, EqualNoise | BGe] = {
-            "unit": EqualNoise(variance=1.0),
-            "equal": EqualNoise(),
-            "unequal": BGe(),
-            None: BGe(),
-        }
-        if noise not in linear:
-            raise ConfigError(f"noise must be one of unit, equal, unequal, not {noise!r}")
-        return linear[noise]
-    if model not in SCORES:
-        raise ConfigError(f"this engine takes model linear, {' or '.join(SCORES)}, not {model!r}")
-    if noise not in (None, "unequal"):
-        raise ConfigError(f"model {model} has unequal noise; leave noise out")
-    return SCORES[model]()

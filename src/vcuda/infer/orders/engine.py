@@ -32,7 +32,7 @@ class OrderSampling(ScoredEngine[OrdersResult | None]):
         found = run_orders(
             self.spec,
             self.table.score,
-            edge_probability=problem.prior.edge_probability,
+            problem.edge_prior(),
             samples=SAMPLED_GRAPHS,
             seed=problem.seed,
             names=problem.table.names,
@@ -40,7 +40,6 @@ class OrderSampling(ScoredEngine[OrdersResult | None]):
             deadline=resources.clock.deadline,
             checkpointer=resources.checkpointer,
             workers=resources.workers,
-            **({} if problem.rules is None else problem.rules._asdict()),
         )
         return found, Info(0, 1, 1, "orders sampled")
 
@@ -52,7 +51,7 @@ class OrderSampling(ScoredEngine[OrdersResult | None]):
 
     def finish(self, state: OrdersResult | None, stopped: str | None) -> Outcome:
         assert state is not None
-        edges, table = self.problem.hold(state.edge_probabilities), self.table
+        edges, table = self.problem.edge_prior().hold(state.edge_probabilities), self.table
         graph_posterior = SampledGraphs(state.samples, edges, table.predictive(state.noise_variance))
         evidence = None if state.log_evidence is None else state.log_evidence + table.log_jacobian
         numbers = {"log_evidence": evidence, "noise_variance": state.noise_variance} | state.diagnostics

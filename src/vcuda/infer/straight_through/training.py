@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.dags.lifting import Lift
+from vcuda.data.scaling import Scaling
 from vcuda.infer.checkpoint import LastDraw, generator_state
 from vcuda.infer.compilation import single_precision
 from vcuda.infer.devices import devices_of, divided, mesh_for, place
@@ -22,7 +23,6 @@ from vcuda.infer.straight_through.parts import Moving, Part, Setting, restart_ax
 from vcuda.infer.straight_through.program import Problem, State, Stretch, foreseen_seconds, program_for
 from vcuda.infer.straight_through.settings import StraightThrough, rate_at, scaling_rule
 from vcuda.infer.workers import WORTH_SECONDS
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.trained import TrainedMixture
 
@@ -64,9 +64,8 @@ class Training(Engine[TrainingState]):
         )
         edges = problem.edge_prior()
         # What is required costs nothing and is not learned.
-        self.free = np.isfinite(edges.log_odds) & ~edges.required
-        own_odds = problem.rules is not None and problem.rules.log_odds is not None
-        odds = jnp.asarray(np.where(self.free, edges.log_odds, 0.0)) if own_odds else None
+        self.free = edges.free
+        odds = None if edges.edge_probability is not None else jnp.asarray(np.where(self.free, edges.log_odds, 0.0))
         known = Known(odds, Lift.of(edges.required))
         self.required = None if known.lift is None else edges.required
         self.mesh = mesh_for(spec.restarts)

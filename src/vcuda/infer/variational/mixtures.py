@@ -15,8 +15,7 @@ from vcuda.infer.scored import ScoredTable
 from vcuda.infer.variational.edge_gains import Tiers
 from vcuda.infer.variational.natural_gradient import State
 from vcuda.infer.variational.settings import STILL_STEPS
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import BGeScore, SharedNoise
+from vcuda.models.protocol import LocalScore
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
@@ -28,7 +27,7 @@ def mixed(
     state: State,
     free: np.ndarray,
     prior: EdgePrior,
-    score: Any,
+    score: LocalScore,
     table: ScoredTable,
     taken: int,
     steps: int,
@@ -47,8 +46,9 @@ def mixed(
     trace = np.asarray(state.elbo[:taken], dtype=np.float64) + score.log_jacobian
     # The median, because a rare graph without a strong edge costs thousands of nats and would decide the mean.
     elbo = np.median(trace[max(0, min(steps, taken - 1)) :], axis=0)
-    if isinstance(score, SharedNoise):
-        elbo = elbo + [score.log_prior(float(variance)) for variance in state.variance]
+    shared = score.nuisance
+    if shared is not None:
+        elbo = elbo + [shared.log_prior(float(variance)) for variance in state.variance]
     sound = np.isfinite(elbo) & np.isfinite(each).all(axis=(1, 2))
     elbo = np.where(sound, elbo, -np.inf)
     weights = softmax(elbo) if sound.any() else np.full(elbo.size, 1 / elbo.size)
@@ -58,7 +58,7 @@ def mixed(
     parents = probabilities.sum(axis=0)
     missed = np.asarray(state.left_out[:taken])[-STILL_STEPS:, best]
     counted = each[weights > 0.01]
-    noise_variance = float(state.variance[best]) if isinstance(score, SharedNoise) else None
+    noise_variance = None if shared is None else float(state.variance[best])
     diagnostics: dict[str, Any] = {
         "noise_variance": noise_variance,
         "elbo": (elbo + table.log_jacobian).tolist(),
@@ -71,6 +71,7 @@ def mixed(
         "max_parents": tiers.wide,
         "parents_left_out": float(np.mean(missed > 0)),
     }
+    equivalent = any(part.score_equivalent for part in score.parts)
     crowded = (parents > 0.75 * tiers.wide) & (tiers.wide < len(parents) - 1)
     labels = [table.data.names[j] for j in np.flatnonzero(crowded)]
     graph_posterior = OrderMixture.of(
@@ -79,9 +80,9 @@ def mixed(
         log_scale=log_scale,
         weights=weights,
         predictive=table.predictive(noise_variance),
-        required=prior.required if prior.required.any() else None,
+        required=prior.required,
     )
-    status = _status(diagnostics, sound, labels, stopped, equivalent=isinstance(kind_of(score), BGeScore))
+    status = _status(diagnostics, sound, labels, stopped, equivalent=equivalent)
     return Outcome(graph_posterior, status, diagnostics, {"elbo": trace})
 
 

@@ -32,7 +32,7 @@ from vcuda.infer.devices import devices_of, mesh_for, place
 from vcuda.infer.engine import Info, Plan, Problem, Resources, ScoredEngine
 from vcuda.infer.progress import in_time
 from vcuda.infer.restarts import Members, can_be_apart, picked, run_in_parts
-from vcuda.infer.variational.edge_gains import regressions
+from vcuda.infer.variational.edge_gains import regressions_of
 from vcuda.infer.variational.mixtures import mixed
 from vcuda.infer.variational.natural_gradient import (
     DIVIDED_SCHEDULE,
@@ -45,9 +45,7 @@ from vcuda.infer.variational.natural_gradient import (
 from vcuda.infer.variational.natural_gradient import Problem as Gains
 from vcuda.infer.variational.parts import Part, Setting, precision_of, run_part, steps_key
 from vcuda.infer.variational.settings import SMALL, STILL_STEPS, Variational, schedule_of, tiers_of
-from vcuda.infer.variational.starts import first_orders, initial_state, rounded
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import BGeScore, SharedNoise
+from vcuda.infer.variational.starts import first_orders, initial_state
 from vcuda.posterior.posterior import Outcome
 
 
@@ -61,23 +59,23 @@ class ClimbState(NamedTuple):
 class Climbing(ScoredEngine[ClimbState]):
     """Train all restarts, and mix them.
 
-    Linear scores (EqualNoise, BGe) and AdditiveBasis can be used; a shared unknown noise variance is moved to its
+    The score must be a regression, as linear and additive ones are; a shared unknown noise variance is moved to its
     posterior mode as the edges settle. Time O(r K d² k²) a step for k parents.
     """
 
     def __init__(self, spec: Variational, problem: Problem, resources: Resources) -> None:
         super().__init__(spec, problem, resources)
         score = self.table.score
-        equivalent = isinstance(kind_of(score), BGeScore)
-        self.score = rounded(score) if equivalent else score
-        nodes, self.gains = score.nodes, regressions(self.score)
+        equivalent = any(part.score_equivalent for part in score.parts)
+        self.score = score.without_last_digits()
+        nodes, self.gains = score.nodes, regressions_of(self.score)
         self.prior = problem.edge_prior()
         small, large = (16, 8) if equivalent else (4, 2)
         self.restarts = spec.restarts or (small if nodes <= SMALL else large)
         self.tiers = tiers_of(spec, self.gains, nodes, self.prior)
         self.steps = spec.steps or (300 if nodes <= SMALL or self.gains.block > 1 else 600)
         self.dtype = self.gains.squares.dtype
-        self.free = np.isfinite(self.prior.log_odds) & ~self.prior.required
+        self.free = self.prior.free
         self.mesh = mesh_for(self.restarts)
         # Above this size, one restart after the other takes as long as all at once (.7 to 1.1 times, two cores).
         self.apart = nodes > SMALL and can_be_apart(self.restarts, self.mesh)
@@ -91,7 +89,7 @@ class Climbing(ScoredEngine[ClimbState]):
         schedule = schedule_of(spec, score, self.steps, self.restarts, score.nodes, ordered=len(orders))
         first = initial_state(rng, prior, score, self.restarts, self._total, orders, self.dtype)
         with precision_of(self.dtype):
-            shared = (score.shape, score.scale) if isinstance(score, SharedNoise) else (1.0, 1.0)
+            shared = (1.0, 1.0) if score.nuisance is None else score.nuisance.prior
             logits = np.where(self.free, prior.log_odds, 0.0).astype(self.dtype)
             gains = Gains(self.gains, logits, self.free, spec.pairs, shared, Required.of(prior.required))
             schedule = jax.tree.map(lambda a: a.astype(self.dtype), schedule)
