@@ -75,7 +75,7 @@ class Number:
     """A number: location, one scale, noise that is normal or of any shape, and a scale that may depend on the parents.
 
     z = (y exp(-tau) - eta_1) exp(-eta_2), log density h(z) - tau - eta_2; ``eta_2`` only with ``spread``. Predictors
-    are in units of the noise, so that a function may be as large as the noise lets it be. sigma² = exp(2 tau) is inverse
+    are in units of the noise: a function may be as large as the noise lets it be. sigma² = exp(2 tau) is inverse
     gamma (``alpha`` (B,), ``beta``).
     """
 
