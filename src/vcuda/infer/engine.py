@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from vcuda.dags.base import DagPrior
+from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
@@ -38,14 +38,14 @@ class Problem(NamedTuple):
 
     table: Dataset | StreamedTable
     seed: int
-    prior: DagPrior = PAPER_PRIOR
+    prior: GraphPrior = PAPER_PRIOR
     edges: EdgePrior | None = None
     units: Scaling | None = None
     scored: ScoredTable | None = None
     model: FunctionalModel | None = None
 
     @classmethod
-    def of_score(cls, scored: ScoredTable, *, seed: int, edges: EdgePrior, prior: DagPrior = PAPER_PRIOR) -> Problem:
+    def of_score(cls, scored: ScoredTable, *, seed: int, edges: EdgePrior, prior: GraphPrior = PAPER_PRIOR) -> Problem:
         """A table with a score; engines on scores read ``edges`` alone, which follow from the ``prior`` in a fit."""
         return cls(scored.data, seed, prior, edges, scored.units, scored)
 
