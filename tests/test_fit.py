@@ -60,7 +60,7 @@ def test_the_paper_preset_is_the_authors_program(trained):
 
 def test_the_default_prior_expects_one_parent_a_node(scored):
     """Three others, each before it with probability one half: 3 / 2 * pi = 1; but never above one half."""
-    assert scored()["prior"].edge_probability == 0.5
+    assert scored()["edges"].edge_probability == 0.5
     assert vcuda.DagPrior.for_nodes(21).edge_probability * 20 / 2 == pytest.approx(1.0)
 
 
@@ -70,7 +70,7 @@ def test_options_reach_the_engine(trained, scored):
     assert trained(**by_gradient, noise="equal")["model"] == vcuda.Linear(noise="equal")
     assert trained(model=vcuda.MLP(hidden=(3,)))["model"].hidden == (3,)
     assert trained(engine=vcuda.StraightThrough(epochs=7))["engine"].epochs == 7
-    assert scored(prior=0.25)["prior"].edge_probability == 0.25
+    assert scored(prior=0.25)["edges"].edge_probability == 0.25
     assert scored(seed=9)["seed"] == 9
     assert scored(engine=vcuda.Orders(sweeps=7))["engine"].sweeps == 7
     assert scored(model=BGe(max_parents=2))["scored"].score.max_parents == 2

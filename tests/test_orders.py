@@ -229,7 +229,7 @@ def test_agreeing_chains_are_not_trusted_when_another_search_did_better():
     )
     doubted = judge(numbers | {"left_out_probability": 0.3}, stopped=None)
     assert doubted.code == "warning"
-    assert "an edge of probability 0.30 is not among the candidates" in doubted.sentence
+    assert "An edge of probability 0.30 is not among the candidates" in doubted.sentence
     doubted = judge(numbers | {"second_opinion_above": 55.0}, stopped=None)
     assert doubted.code == "warning"
     assert "55 nats better" in doubted.sentence

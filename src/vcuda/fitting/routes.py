@@ -112,7 +112,7 @@ def fit_scored(
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
     cost = _foreseen(request, chosen, engine)
-    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges)
+    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges, prior=request.prior)
     outcome = _run(request, engine, problem, info)
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
