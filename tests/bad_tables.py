@@ -190,8 +190,8 @@ BAD_TABLES: dict[str, BadTable] = {
     ),
     "UTF-16": BadTable(text("a,b,c", *GOOD_ROWS, encoding="utf-16"), ("line 1 is not UTF-8", "UTF-8")),
     "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is whole")),
-    "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension tells")),
-    "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension tells")),
+    "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension names")),
+    "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension names")),
     "text in Parquet": BadTable(
         parquet(city=["Rome", "Bern", "Oslo", "Riga", "Wien"]),
         ("data row 1", "'city'", "'Rome'", "leave the column"),

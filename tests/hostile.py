@@ -1,7 +1,7 @@
 """Inputs that somebody might send to do harm, or by accident, each small: tables, knowledge files and run folders.
 
 Each has what the refusal must say, or None if the input is accepted. What ``python -m benchmarks fuzzing`` breaks comes
-here when it is mended.
+here when it is fixed.
 """
 
 from __future__ import annotations
@@ -244,9 +244,9 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         config(lambda c: c["diagnostics"].update(x=json.loads("[" * 60 + "]" * 60))),
         "more than 50 times",
     ),
-    "no mapping": (text("[]"), "tells no format"),
+    "no mapping": (text("[]"), "names no format"),
     "a format of 400 digits": (config(lambda c: c.update(format=10**400)), "more than 20 digits"),
-    "a format that is a text": (config(lambda c: c.update(format="1")), "tells no format"),
+    "a format that is a text": (config(lambda c: c.update(format="1")), "names no format"),
     "a later format": (config(lambda c: c.update(format=2)), "newer vcuda"),
     "infinity": (config(lambda c: c["provenance"].update(seconds=float("inf"))), "no number that JSON has"),
     "half a surrogate": (config(lambda c: c["names"].__setitem__(0, "\ud800")), "surrogates not allowed"),

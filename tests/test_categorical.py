@@ -187,8 +187,8 @@ def test_numbers_stay_numbers_and_a_note_may_suggest_the_discrete_model():
 def test_columns_that_divide_the_rows_in_the_same_way_are_named():
     data = vcuda.as_dataset(TABLE.assign(growth=TABLE["cancer"].map({"no": "benign", "yes": "malign"})))
     assert data.notes == (
-        "Columns 'cancer' and 'growth' divide the rows in the same way: the data cannot tell them apart, leave out all "
-        "but one.",
+        "Columns 'cancer' and 'growth' divide the rows in the same way: the data cannot distinguish them, leave out "
+        "all but one.",
     )
     assert "6 rows are few for 5 columns" in vcuda.as_dataset(TABLE.iloc[[0, 3, 4, 6, 13, 23]]).notes[0]
 
@@ -580,7 +580,7 @@ def test_tables_that_are_too_large_to_draw_are_refused():
 
 
 def test_numbers_for_the_cause_and_all_effects_at_once_are_refused(posterior):
-    with pytest.raises(ConfigError, match="told for all labels of the cause, without at"):
+    with pytest.raises(ConfigError, match="covers all labels of the cause, so leave out at"):
         posterior.effect("tar", "cancer", at=[0.0, 1.0])
     with pytest.raises(ConfigError, match="probabilities of labels and no numbers; ask for single ones"):
         posterior.effects()

@@ -246,7 +246,7 @@ def test_what_was_always_set_has_no_causes():
     posterior = vcuda.fit(values, interventions=mask, model="linear")
     assert posterior.edge_probabilities["X2"].sum() == 0.0
     assert posterior.edge_probabilities.loc["X2", "X3"] > 0.9
-    assert any("has no causes here: 'X2'" in sentence for sentence in posterior.summary()["choice"])
+    assert any("have no causes in the table: 'X2'" in sentence for sentence in posterior.summary()["choice"])
     with pytest.raises(KnowledgeError, match="X1 -> X2 is required, but 'X2' was set in every row"):
         vcuda.fit(values, interventions=mask, knowledge=vcuda.Knowledge(required=["X1 -> X2"]))
 

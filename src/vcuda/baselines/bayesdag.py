@@ -317,5 +317,5 @@ def _status(course: Course, spec: BayesDag, info: dict[str, Any], broken: bool) 
             "warning", "The graphs are all but empty: an edge costs too much against this many rows. Lower sparsity."
         )
     return Status(
-        "ok", f"The {spec.chains} chains ran to their end; nothing here tells whether they have forgotten their start."
+        "ok", f"The {spec.chains} chains ran to their end; no diagnostic says whether they have forgotten their start."
     )

@@ -136,7 +136,7 @@ def next_experiment(
         list[str] | None,
         typer.Option(
             "--already",
-            help="A variable that was set already; repeat for more. By default what the fit was told of.",
+            help="A variable that was set already; repeat for more. By default the interventions of the fit.",
             show_default=False,
         ),
     ] = None,
@@ -156,7 +156,7 @@ def next_experiment(
     if not (found.information > 0).any():
         say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
         return
-    say(results(), "By what setting the variable is expected to tell, in bits, and the directions that it settles:")
+    say(results(), "By the expected information from setting each variable, in bits, with the directions it settles:")
     _show(found, most)
 
 

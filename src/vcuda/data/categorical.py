@@ -151,7 +151,7 @@ def labelled_frame(names: Sequence[str], codes: FloatArray, categories: Categori
 
 
 def category_findings(data: Dataset) -> list[str]:
-    """Few rows, and columns that tell each other's labels, in words."""
+    """Few rows, and columns that determine each other's labels, in words."""
     notes = []
     if data.n < FEW_ROWS_A_COLUMN * data.d:
         notes.append(
@@ -164,7 +164,7 @@ def category_findings(data: Dataset) -> list[str]:
         _, first, codes = np.unique(data.values[:, k], return_index=True, return_inverse=True)
         alike.setdefault(np.argsort(np.argsort(first))[codes].astype(np.uint8).tobytes(), []).append(name)
     notes += [
-        f"Columns {listed(group)} divide the rows in the same way: the data cannot tell them apart, leave out all but "
+        f"Columns {listed(group)} divide the rows in the same way: the data cannot distinguish them, leave out all but "
         "one."
         for group in alike.values()
         if len(group) > 1

@@ -226,5 +226,5 @@ def _check_acyclic(graph: BoolArray, names: Sequence[str], source: str) -> None:
     members = np.flatnonzero(labels == crowded[0]).tolist()
     raise DataError(
         f"{source}: the edges among {listed([names[k] for k in members])} go round in a cycle: a causal "
-        "graph here has none, remove an edge."
+        "graph must have none, remove an edge."
     )

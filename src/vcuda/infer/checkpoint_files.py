@@ -103,7 +103,7 @@ class Checkpoint:
         if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in parts):
             raise RunError(f"{path} does not say which fit it belongs to; start the fit anew")
         if type(found.get("format")) is not int:
-            raise RunError(f"the checkpoint {path.parent} tells no format; start the fit anew")
+            raise RunError(f"the checkpoint {path.parent} names no format; start the fit again")
         if found["format"] != FORMAT:
             raise RunError(
                 f"the checkpoint {path.parent} has format {found['format']}, and this vcuda reads format {FORMAT}; "
@@ -416,7 +416,7 @@ def read_part(path: Path) -> tuple[tuple[float, float, int], dict[str, _Entry]]:
         entries[name] = _Entry(given, {own: arrays[f"{number}.{place}"] for place, own in enumerate(names)})
     seconds, spent, resumed = float(stored["seconds"]), float(stored["spent"]), int(stored["resumed"])
     if min(seconds, spent, resumed) < 0:
-        raise ValueError("a part tells of less than no time")
+        raise ValueError("a part records a negative time")
     return (seconds, spent, resumed), entries
 
 

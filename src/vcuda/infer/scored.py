@@ -144,7 +144,7 @@ def _exact(engine: Exact, table: ScoredTable, prior: EdgePrior, seed: int, asked
     found = exact_posterior(table.score, prior, samples=engine.samples, rng=rng, memory_gb=engine.memory_gb, **asked)
     status = Status(
         "ok",
-        "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
+        "Exact: every graph was counted, so the uncertainty is due to the data, not to the computation. "
         "It holds as far as the model does.",
     )
     edges = prior.hold(found.edge_probabilities)

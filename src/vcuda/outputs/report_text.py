@@ -33,8 +33,8 @@ VERDICTS = {
     "failed": "Do not use these numbers",
 }
 DIAGNOSTIC_WORDS = {
-    "imputations": "times that the missing cells were filled in; the probabilities are means over the fillings",
-    "imputation_sd_mean": "standard deviation of the probability of an edge between fillings, mean over all edges",
+    "imputations": "number of imputations of the missing values; the probabilities are means over them",
+    "imputation_sd_mean": "standard deviation of the probability of an edge between imputations, mean over all edges",
     "imputation_sd_largest": "the same, of the edge that hangs most on the missing cells; 0 is best",
     "missing_cells": "cells that were missing",
     "disagreement": "largest difference between two halves of the runs about the probability of one edge; 0 is best",
@@ -157,8 +157,8 @@ def assumptions(posterior: Posterior) -> list[str]:
     ]
     if model.get("score") in ("BGe", "BDeu"):
         rests.append(
-            "This model cannot tell graphs of one Markov equivalence class apart: where the direction of an edge is "
-            "open, more rows will not settle it, but an experiment or knowledge can."
+            "This model gives all graphs of one Markov equivalence class the same score: where the direction of "
+            "an edge is open, more rows will not settle it, but an experiment or knowledge can."
         )
     return rests
 

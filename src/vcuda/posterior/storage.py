@@ -172,7 +172,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
 def _check_format(path: Path, config: Any) -> None:
     number = config.get("format") if isinstance(config, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ValueError("its config tells no format")
+        raise ValueError("its config names no format")
     if number > FORMAT:
         raise RunError(
             f"the run {path} was written by a newer vcuda (format {number}, this one reads up to {FORMAT}); upgrade "

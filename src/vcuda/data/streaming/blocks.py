@@ -135,7 +135,7 @@ class BlockReader:
             raise OnlyInMemoryError(
                 f"{self.raw.source}: a value is missing in column {shortened(self.names[missing[0]])}, in "
                 f"{self._place(row)}, the first that was met: fill in what is missing, or leave out such rows or the "
-                "column (gaps are filled in by a fit of tables that fit into memory)."
+                "column (a fit imputes missing values only in tables that fit into memory)."
             )
         place = self._place(row)
         check_cells(replace(self.raw, place=lambda _: place), self.names, values[row : row + 1])

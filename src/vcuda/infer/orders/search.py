@@ -188,7 +188,7 @@ class Search:
         """Ask for a second opinion; where it is better than the best of the sampled graphs, start again from it."""
 
         def go_on() -> bool:
-            self.clock.tell(0, "second opinion")
+            self.clock.tell(0, "hill-climbing check")
             return self.clock.in_time()
 
         rng = self.ladders.rng

@@ -32,7 +32,7 @@ from vcuda.models.protocol import Candidate, LocalScore, Noise
 
 EXACT_COLUMNS = 12
 CLIMBED_COLUMNS = 200
-# Below this, odds of 20 to 1, the sentence says that the data hardly tell.
+# Below this, odds of 20 to 1, the sentence says that the data hardly decide.
 CLEAR_LEAD = 3.0
 
 
@@ -219,7 +219,7 @@ def _sentences(
     def compared(winner: str, winners: Sequence[Measured], loser: str, losers: Sequence[Measured]) -> str:
         lead = max(one.log_evidence for one in winners) - max(one.log_evidence for one in losers)
         if lead < CLEAR_LEAD:
-            return f"The data hardly tell {winner} from {loser}: they favour the former by {lead:.1f} nats."
+            return f"The data hardly distinguish {winner} from {loser}: they favour the former by {lead:.1f} nats."
         return f"The data favour {winner} by {lead:,.0f} nats over {loser}."
 
     if linear and curved:

@@ -132,7 +132,7 @@ def from_causal_learn(graph: Any, *, names: Sequence[str] | None = None) -> pd.D
         i, j = np.argwhere(~known)[0]
         raise DataError(
             f"the edge between {shortened(labels[i])} and {shortened(labels[j])} has the marks {marks[i, j]} and "
-            f"{marks[j, i]}: expected a tail (-1) and an arrowhead (1), or two tails; hidden causes are not known here."
+            f"{marks[j, i]}: expected a tail (-1) and an arrowhead (1), or two tails; hidden causes are not supported."
         )
     return table_of_edges(_edges_of(marks == TAIL, labels), labels)
 
