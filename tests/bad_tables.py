@@ -127,7 +127,7 @@ BAD_TABLES: dict[str, BadTable] = {
     ),
     "text beside numbers": BadTable(
         text("a,city", "1.5,Rome", "2,Bern", "3,Rome", "4,Bern", "5,Wien"),
-        ("'city'", "'Bern'", "categories", "'a' holds numbers", "0 and 1", "leave them out", "pandas.qcut"),
+        ("'city'", "'Bern'", "labels", "'a' holds numbers", "0 and 1", "leave them out", "pandas.qcut"),
     ),
     "many labels": BadTable(
         text("a,word", *(f"{k % 3},word{k % 60}" for k in range(90))),
@@ -198,7 +198,7 @@ BAD_TABLES: dict[str, BadTable] = {
     ),
     "categories in Parquet": BadTable(
         parquet(kind=pa.array(["x", "y", "x", "y", "y"]).dictionary_encode()),
-        ("'kind'", "categories", "0 and 1"),
+        ("'kind'", "labels", "0 and 1"),
     ),
     "times in Parquet": BadTable(
         parquet(when=pa.array([1, 2, 3, 4, 5], pa.timestamp("s"))), ("'when'", "dates or times", "days since")

@@ -200,11 +200,11 @@ def column(cells, **others) -> pd.DataFrame:
 REFUSED = {
     "numbers too": (
         column(np.linspace(0, 1, 60)),
-        "pandas table: column 'kind' holds categories ('x' and 'y') and column 'odd' holds numbers, and a table must "
+        "pandas table: column 'kind' holds labels ('x' and 'y') and column 'odd' holds numbers, and a table must "
         "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out "
         "(exclude=, --exclude), or bin the numbers into categories (pandas.qcut).",
     ),
-    "many whole numbers": (column(range(60)), "column 'kind' holds categories ('x' and 'y') and column 'odd' holds"),
+    "many whole numbers": (column(range(60)), "column 'kind' holds labels ('x' and 'y') and column 'odd' holds"),
     "eleven whole numbers": (column(np.arange(60) % 11), "'odd' holds numbers"),
     "an identifier": (
         column([f"P{k}" for k in range(60)]),
@@ -335,9 +335,7 @@ def test_auto_takes_the_categorical_model_without_comparing_and_says_so(posterio
     assert posterior.provenance["model"]["score"] == "BDeu"
     assert "noise" not in posterior.provenance["model"]
     sentences = posterior.summary()["choice"]
-    assert (
-        sentences[0] == "Every column holds categories, so the model is categorical: it was not compared with others."
-    )
+    assert sentences[0] == "Every column holds labels, so the model is categorical; no other was compared."
     assert sentences[1].startswith("Engine exact: 5 columns")
     assert posterior.categories == tuple(LABELS.values())
     # With the order of time and 2,000 rows every edge of the network is found, and no other.
@@ -361,7 +359,7 @@ def test_numbers_are_categories_when_the_discrete_model_is_asked_for():
 
 
 FIT_REFUSED = {
-    "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds categories \('no' and"),
+    "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds labels \('no' and"),
     "a spec": ({"model": vcuda.MLP()}, "model MLP is for numbers"),
     "noise": ({"noise": "equal"}, "have no noise variances; leave noise out"),
     "log": ({"log": ["gene"]}, "have no logarithms; leave log out"),

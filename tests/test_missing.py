@@ -129,7 +129,7 @@ def test_a_column_that_is_missing_in_most_rows_is_noted():
     values = chain(60)
     values[:40, 1] = np.nan
     notes = as_dataset(values, names=NAMES, missing="keep").notes
-    assert notes == ("Column 'b' is missing in 67% of the rows: what is found of it rests on few values.",)
+    assert notes == ("Column 'b' is missing in 67% of the rows: its edges rest on few values.",)
 
 
 def test_copies_are_found_in_the_complete_rows():

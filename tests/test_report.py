@@ -176,7 +176,7 @@ def test_it_tells_what_was_asked_found_and_how_to_repeat_it(plain, plain_page):
         "log evidence",
         made["data"]["fingerprint"],
         made["versions"]["jax"],
-        "Nothing in the table asked for a remark.",
+        "The checks found nothing to note.",
     ):
         assert part in words
     strongest = plain.edges().iloc[0]

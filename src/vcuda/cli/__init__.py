@@ -67,7 +67,7 @@ def _of_the_system(error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and not _has_working_directory():
         return "the working directory was deleted: change into another one (cd), or give absolute paths."
     about = f" ({shortened(error.filename)})" if error.filename else ""
-    return f"the system refuses: {error.strerror or error}{about}."
+    return f"the operating system reports: {error.strerror or error}{about}."
 
 
 def _has_working_directory() -> bool:

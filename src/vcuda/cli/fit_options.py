@@ -52,7 +52,7 @@ def _name_parser(option: Option) -> Callable[[str], str]:
 
 def note_renamed(old: str, new: str) -> None:
     """Say on standard error which name to use instead of an old one."""
-    say(remarks(), f"vcuda: {old} is now {new}; the old name goes with the next release")
+    say(remarks(), f"vcuda: {old} is now {new}; the next release removes the old name")
 
 
 def flag_of(name: str) -> Any:

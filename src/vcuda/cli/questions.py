@@ -27,7 +27,7 @@ Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to prin
 
 def edges(
     run: Run,
-    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.1,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out edges below this probability.")] = 0.1,
     consensus: Annotated[
         bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
     ] = False,
@@ -53,7 +53,7 @@ def edges(
 
 def paths(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the way begins.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the path starts.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="The variable where it ends.")],
     most: Most = 10,
     draws: Draws = 1_000,
@@ -198,9 +198,7 @@ def report(
         Path | None,
         typer.Option("--output", "-o", help="The file to write; by default report.html in RUN.", show_default=False),
     ] = None,
-    curves: Annotated[
-        int, typer.Option(min=0, help="Effects that are no straight lines, with their curves; each takes seconds.")
-    ] = 3,
+    curves: Annotated[int, typer.Option(min=0, help="Nonlinear effects to draw as curves; each takes seconds.")] = 3,
     seed: Seed = 0,
 ) -> None:
     """Write one HTML file to show: the graph, the edges, the effects, and how far to trust them."""
@@ -222,7 +220,7 @@ def export(
             show_default=False,
         ),
     ],
-    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.0,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out edges below this probability.")] = 0.0,
     consensus: Annotated[
         bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
     ] = False,

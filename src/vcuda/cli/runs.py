@@ -19,7 +19,7 @@ MEANINGS = {
     "skeleton_average_precision": "average precision when directions do not count",
     "true_edges": "edges of the true graph, which is also the distance of the empty graph",
     "brier": "mean squared error of the probabilities; smaller is better",
-    "base_rate_brier": "the same for one who knows only the share of true edges",
+    "base_rate_brier": "the same for a forecast of the share of true edges alone",
     "calibration_error": "mean difference between stated probability and true share; 0 is best",
     "expected_edges": "edges that the posterior expects",
     "expected_shd": "pairs to correct in a sampled graph, on average; smaller is better",

@@ -203,8 +203,8 @@ def _failure(error: BaseException) -> ClusterError:
     """What stopped a part of the fit for good, in a sentence."""
     if type(error).__name__ == "KilledWorker":
         return ClusterError(
-            "several workers died, one after the other, of the same part of the fit: most often they have too little "
-            "memory. Give them more, or have fewer at once on a machine"
+            "several workers died on the same part of the fit, most often for lack of memory: give them more, or run "
+            "fewer of them on a machine"
         )
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return ClusterError(f"a part of the fit failed on a worker, {1 + RETRIES} times ({what})")

@@ -78,11 +78,11 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     if repeated:
         at = [f"{k + 1:,}" for k, name in zip(kept, names, strict=True) if name == repeated[0]]
         raise DataError(
-            f"{raw.source}: the name {shortened(repeated[0])} stands over columns {', '.join(at[:-1])} and "
+            f"{raw.source}: the name {shortened(repeated[0])} is used by columns {', '.join(at[:-1])} and "
             f"{at[-1]}: give each column a name of its own."
         )
     trimmed = [name for name, before in zip(names, given, strict=True) if name != before]
-    notes = [f"Spaces around the name {listed(trimmed)} were taken away."] if trimmed else []
+    notes = [f"Spaces around the name {listed(trimmed)} were removed."] if trimmed else []
     return names, notes
 
 

@@ -43,7 +43,7 @@ class Dataset:
     target_column
         The column of the user's table that told so, if one did; it is none of the d columns.
     categories
-        The labels of each column where all columns hold categories; ``values`` are then codes 0, 1, 2, ... for them.
+        The labels of each column where all columns hold labels; ``values`` are then codes 0, 1, 2, ... for them.
         None for a table of numbers.
     choice
         Which columns were taken of the user's table, if somebody said so.

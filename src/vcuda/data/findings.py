@@ -62,8 +62,7 @@ def gap_notes(data: Dataset) -> list[str]:
         return []
     shares = data.missing.mean(axis=0)
     return [
-        f"Column {shortened(data.names[k])} is missing in {shares[k]:.0%} of the rows: what is found of it rests on "
-        "few values."
+        f"Column {shortened(data.names[k])} is missing in {shares[k]:.0%} of the rows: its edges rest on few values."
         for k in np.flatnonzero(shares > 0.5)
     ]
 

@@ -40,8 +40,8 @@ def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]
     size = file.stat().st_size
     if size > LARGEST_FILE:
         raise KnowledgeError(
-            f"{file}: it has {size / 1e6:,.0f} MB, and a file of knowledge at most {LARGEST_FILE / 1e6:.0f}: give "
-            "another file, or say less"
+            f"{file}: it has {size / 1e6:,.0f} MB, and a knowledge file may have {LARGEST_FILE / 1e6:.0f}: give "
+            "a smaller file"
         )
     ending = file.suffix.lower()
     if ending == ".toml":

@@ -293,8 +293,8 @@ def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
     chosen = full.within(seconds, rows=request.rows_in_memory.n, columns=request.table.d)
     if chosen != full:
         sentences.append(
-            f"DiBS has {chosen.particles} particles, {chosen.samples} sampled graphs and {chosen.steps:,} steps, so that "
-            f"this fit ends in minutes; a longer time limit allows up to {full.particles}, {full.samples} and "
+            f"DiBS has {chosen.particles} particles, {chosen.samples} sampled graphs and {chosen.steps:,} steps, so "
+            f"that this fit ends in minutes; a longer time limit allows up to {full.particles}, {full.samples} and "
             f"{full.steps:,}."
         )
     return chosen

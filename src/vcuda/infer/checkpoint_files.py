@@ -98,16 +98,16 @@ class Checkpoint:
             found = read_json(path)
         except DAMAGED as error:
             reason = str(error)[:LONGEST_REASON] or type(error).__name__
-            raise RunError(f"the checkpoint {path.parent} cannot be read ({reason}); start the fit anew") from error
+            raise RunError(f"the checkpoint {path.parent} cannot be read ({reason}); start the fit again") from error
         parts = ("arguments", "versions", "notes")
         if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in parts):
-            raise RunError(f"{path} does not say which fit it belongs to; start the fit anew")
+            raise RunError(f"{path} does not say which fit it belongs to; start the fit again")
         if type(found.get("format")) is not int:
             raise RunError(f"the checkpoint {path.parent} names no format; start the fit again")
         if found["format"] != FORMAT:
             raise RunError(
                 f"the checkpoint {path.parent} has format {found['format']}, and this vcuda reads format {FORMAT}; "
-                "start the fit anew, or resume it with the version that began it"
+                "start the fit again, or resume it with the version that began it"
             )
         return found
 
@@ -199,7 +199,7 @@ class CheckpointFiles:
             self._fresh.clear()
             self.checkpoint.on_warning(
                 f"No more checkpoints are written, since {self.folder} cannot be written into "
-                f"({error.strerror or error}); the fit goes on, and what was kept before is whole."
+                f"({error.strerror or error}); the fit goes on, and earlier checkpoints stay valid."
             )
         now = time.monotonic()
         self._written = now

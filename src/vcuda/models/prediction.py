@@ -92,7 +92,7 @@ class Predictive:
 
         @property
         def labels(self) -> Categories | None:
-            """The labels of each column where columns hold categories."""
+            """The labels of each column where columns hold labels."""
             ...
 
         @property

@@ -101,7 +101,7 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         edges_told=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
-        checks=_paragraphs(made["data"]["notes"] or ["Nothing in the table asked for a remark."]),
+        checks=_paragraphs(made["data"]["notes"] or ["The checks found nothing to note."]),
         python=_text("\n".join(python_lines(posterior)), keep_lines=True),
         shell=f"<pre><code>{_text(shell)}</code></pre>" if shell else "",
         made=_definitions(

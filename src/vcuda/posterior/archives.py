@@ -170,7 +170,7 @@ def _read_array(content: IO[bytes], size: int, kinds: str) -> np.ndarray:
     start = content.read(8)
     width = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}.get(start)
     if width is None:
-        raise ValueError("an array does not begin as arrays do")
+        raise ValueError("an array has no valid header")
     length = int.from_bytes(content.read(width), "little")
     found = HEADER.fullmatch(content.read(length)) if length <= LONGEST_HEADER else None
     if found is None:

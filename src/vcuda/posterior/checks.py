@@ -146,13 +146,13 @@ def _check_products(gram: np.ndarray, arrays: Mapping[str, np.ndarray], owner: s
     diagonal = gram.diagonal()
     largest = float(diagonal.max(initial=0.0))
     if (diagonal < 0).any() or np.abs(gram - gram.T).max(initial=0.0) > ROUNDING * largest:
-        raise ConfigError("gram holds no products of columns")
+        raise ConfigError("gram is not a matrix of cross products")
     if len(gram) > MOST_FACTORISED:
         return
     try:
         factor = np.linalg.cholesky(gram + LEAST * max(largest, 1e-100) * np.eye(len(gram)))
     except np.linalg.LinAlgError:
-        raise ConfigError("gram holds no products of columns") from None
+        raise ConfigError("gram is not a matrix of cross products") from None
     products, squares = arrays.get(f"{owner}products"), arrays.get(f"{owner}squares")
     if products is None or squares is None:
         return

@@ -117,7 +117,7 @@ class BlockReader:
     def _refuse_labels(self, column: str, cells: list[Any] | None) -> None:
         remedy = f"{TEXT_REMEDY} (categories are taken from tables that fit into memory)"
         if cells is None:
-            raise OnlyInMemoryError(f"{self.raw.source}: column {shortened(column)} holds categories: {remedy}.")
+            raise OnlyInMemoryError(f"{self.raw.source}: column {shortened(column)} holds labels: {remedy}.")
         row = next((row for row, cell in enumerate(cells) if cell is not None and not is_number(cell)), 0)
         where = f"{self._place(row)} of column {shortened(column)}"
         raise OnlyInMemoryError(

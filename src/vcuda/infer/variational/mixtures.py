@@ -143,12 +143,12 @@ def _status(
         troubles.append("drawn graphs often had more parents than can be held; raise max_parents")
     if equivalent:
         troubles.append(
-            "directions that this score cannot tell apart are only roughly shared out between the restarts; "
-            "the exact and the orders engine do it better"
+            "the restarts represent directions that this score cannot distinguish only roughly; "
+            "use the exact or the orders engine for these"
         )
     elif diagnostics["restart_disagreement"] > WARN_DISAGREEMENT:
         troubles.append(
-            f"restarts of like ELBO differ by {diagnostics['restart_disagreement']:.2f} on an edge; run more of them"
+            f"restarts of similar ELBO differ by {diagnostics['restart_disagreement']:.2f} on an edge; run more of them"
         )
     if stopped is None and diagnostics["elbo_rise"] > WARN_RISE:
         troubles.append("the ELBO was still rising; run more steps")

@@ -94,7 +94,7 @@ def table_of_edges(edges: Iterable[Edge], found: Iterable[str], names: Sequence[
         place = known[source], known[target]
         if matrix[place]:
             raise DataError(
-                f"the edge from {shortened(source)} to {shortened(target)} stands there twice: keep one of them."
+                f"the edge from {shortened(source)} to {shortened(target)} appears twice: keep one of them."
             )
         matrix[place] = probability
     return named_table(listed_names, matrix)
