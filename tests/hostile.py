@@ -109,12 +109,12 @@ TABLES: dict[str, Hostile] = {
 }
 
 KNOWLEDGE: dict[str, Hostile] = {
-    "brackets in brackets": Hostile("k.toml", b"required = " + b"[" * 100_000, "too many times"),
+    "brackets in brackets": Hostile("k.toml", b"required = " + b"[" * 100_000, "nested too deeply"),
     # The parser takes the square of the number of parts.
     "keys in keys": Hostile("k.toml", b"a" + b".a" * 100_000 + b" = 1", "more than 20 parts"),
     "a header of keys in keys": Hostile("k.toml", b"[" + b'"a" . ' * 100_000 + b"a]\nx = 1", "more than 20 parts"),
     "a text of dots": Hostile("k.toml", b'roots = ["' + b"a." * 100 + b'"]', "which is no column of the table"),
-    "a text that does not end": Hostile("k.toml", b'\\"""\n' * 2_000, "no TOML"),
+    "a text that does not end": Hostile("k.toml", b'\\"""\n' * 2_000, "not TOML"),
     "a root of 100,000 letters": Hostile("k.toml", f'roots = ["{LONG}"]'.encode(), "which is no column of the table"),
     "a text where a list should be": Hostile("k.toml", f'sinks = "{LONG}"'.encode(), "must be a list"),
     "a key of 100,000 letters": Hostile("k.toml", f"{LONG} = 1".encode(), "no key"),
@@ -127,9 +127,9 @@ KNOWLEDGE: dict[str, Hostile] = {
     "a probability of 400 digits": Hostile(
         "k.toml", b'probabilities = {"a -> b" = ' + b"9" * 400 + b"}", "must lie between 0 and 1"
     ),
-    "a number of 5,000 digits": Hostile("k.toml", b"required = " + b"9" * 5000, "no TOML"),
+    "a number of 5,000 digits": Hostile("k.toml", b"required = " + b"9" * 5000, "not TOML"),
     "a date": Hostile("k.toml", b"required = 2024-01-31", "must be a list"),
-    "bytes": Hostile("k.toml", b"\xff\xfe\x00", "no TOML"),
+    "bytes": Hostile("k.toml", b"\xff\xfe\x00", "not TOML"),
     "UTF-16 in a CSV": Hostile("k.csv", "source,target,kind\na,b,required\n".encode("utf-16"), "not UTF-8"),
     "a column of 100,000 letters": Hostile("k.csv", f"source,target,kind,{LONG}\n".encode(), "there may be"),
     "a kind of 100,000 letters": Hostile("k.csv", f"source,target,kind\na,b,{LONG}\n".encode(), "write one of"),

@@ -201,7 +201,7 @@ REFUSED = {
     "numbers too": (
         column(np.linspace(0, 1, 60)),
         "pandas table: column 'kind' holds labels ('x' and 'y') and column 'odd' holds numbers, and a table must "
-        "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out "
+        "be all of one kind: code the labels as numbers (0 and 1 for two of them), leave them out "
         "(exclude=, --exclude), or bin the numbers into categories (pandas.qcut).",
     ),
     "many whole numbers": (column(range(60)), "column 'kind' holds labels ('x' and 'y') and column 'odd' holds"),

@@ -379,7 +379,7 @@ def test_files_say_the_same_as_python(tmp_path):
 
 
 BAD_FILES = [
-    ("known.toml", "required = [", "known.toml: this is no TOML"),
+    ("known.toml", "required = [", "known.toml: this is not TOML"),
     ("known.toml", 'required = ["a -> b"]\nsink = ["b"]', "known.toml: knowledge has no key 'sink'"),
     ("known.csv", "source,target\na,b\n", "line 1 names no column 'kind': begin with source,target,kind"),
     ("known.csv", "source,target,kind,tier\na,b,required,1\n", "tiers, roots and sinks go into a .toml file"),

@@ -281,7 +281,7 @@ def test_the_posterior_is_the_mean_over_fillings(gappy, posterior):
     note = posterior.provenance["data"]["notes"][-1]
     largest = np.ptp(members, axis=0).max()
     cells = int(gappy.isna().to_numpy().sum())
-    assert note.startswith(f"{cells} of 480 cells ({100 * cells / 480:.2g} %) were missing and filled in 4 times; ")
+    assert note.startswith(f"{cells} of 480 cells ({100 * cells / 480:.2g} %) were missing and imputed 4 times; ")
     assert f"differs between imputations by up to {largest:.2f} (for '" in note
     assert posterior.status.code == "ok"
     assert posterior.provenance["data"]["fingerprint"] == data.fingerprint
@@ -386,7 +386,7 @@ def test_knowledge_holds_in_every_filling(gappy):
 
 def test_one_filling_tells_that_it_cannot_tell(gappy):
     fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=1)
-    assert "filled in once" in fitted.provenance["data"]["notes"][-1]
+    assert "imputed once" in fitted.provenance["data"]["notes"][-1]
     assert fitted.diagnostics["imputation_sd_largest"] == 0
     for wrong in (0, -1, 2.5, True, "many"):
         with pytest.raises(ConfigError, match="imputations must be a whole number"):
@@ -420,7 +420,7 @@ def test_an_interrupt_keeps_the_fillings_that_are_done(gappy):
         )
     assert len(fitted.graph_posterior.members) == fitted.diagnostics["imputations"] == 2
     assert fitted.status.code == "interrupted"
-    assert "filled in 2 times" in fitted.provenance["data"]["notes"][-1]
+    assert "imputed 2 times" in fitted.provenance["data"]["notes"][-1]
     assert seen[0].detail == "imputation 1 of 5: imputing the missing values"
     assert all(0 <= step.done <= step.total == 5 for step in seen)
     at_work = [int(step.detail.split()[1]) for step in seen]
@@ -571,9 +571,9 @@ def test_the_command_fits_and_checks_a_table_with_gaps(run, gappy, tmp_path):
     options = ("--model", "linear", "--engine", "exact", "--imputations", 3)
     answer = run("fit", tmp_path / "gaps.csv", "-o", tmp_path / "run", *options)
     assert answer.code == 0
-    assert "were missing and filled in 3 times" in answer.out
+    assert "were missing and imputed 3 times" in answer.out
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "were missing and filled in 3 times" in page
+    assert "were missing and imputed 3 times" in page
     assert "imputation sd largest" in page
     assert vcuda.Posterior.load(tmp_path / "run").diagnostics["imputations"] == 3
     assert run("fit", tmp_path / "gaps.csv", "-o", tmp_path / "other", "--imputations", 0).code == 2

@@ -72,8 +72,8 @@ class Baseline(Protocol):
 def as_outcome(result: BaselineResult, units: Scaling | None = None) -> Outcome:
     """A baseline's result as an engine would return it; ``units`` lead from the user's to those of the fitted table.
 
-    The law's edge probabilities are the shares of the sampled graphs, so 0 or 1 for a point estimate; the score matrix
-    stays beside them as ``law.scores``.
+    Edge probabilities are the shares of the sampled graphs, so 0 or 1 for a point estimate; the score matrix
+    stays beside them as ``graph_posterior.scores``.
     """
     graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions, units)
     return Outcome(graph_posterior, result.status, result.diagnostics, result.trace)
@@ -113,7 +113,7 @@ class _OutOfTimeError(Exception):
 
 
 class Course:
-    """The course of a long run: how many steps fill a second, who is told of them, and what ended it early.
+    """The course of a long run: how many steps take a second, the progress callback, and what ended it early.
 
     Examples
     --------

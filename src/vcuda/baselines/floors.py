@@ -184,7 +184,7 @@ def _adaptive_lasso(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
 
     rows, columns = inputs.shape
     first = np.abs(np.linalg.lstsq(inputs, target, rcond=None)[0])
-    # The BIC needs the noise variance, which least squares cannot tell when there are not more rows than columns.
+    # The BIC needs the noise variance, which least squares cannot estimate when there are not more rows than columns.
     known = None if rows > columns + 1 else float(target.var())
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore", LassoWarning)  # columns that are copies of each other are left out, and said so

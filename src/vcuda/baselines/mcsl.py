@@ -200,7 +200,7 @@ def run_mcsl(
     Of two opposite edges not the one of the worse DAG gives way, but the one that is missed less while the others are
     still open and nodes are predicted from their children too; what is closed stays closed. In a chain x -> y -> z with
     coefficients of 1.5 and unit noise, once x and z are no inputs of each other, y without x costs 0.08 in mean squares
-    since z tells the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
+    since z says the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
     gcastle's program too in the one that it was given.
     """
     use_compilation_cache()

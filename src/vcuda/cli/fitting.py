@@ -1,4 +1,4 @@
-"""``vcuda fit``: from a table to a folder with the posterior, told in plain words."""
+"""``vcuda fit``: from a table to a folder with the posterior, with a summary in plain words."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def with_remedy(error: RunError | OSError, checkpoint: Checkpoint, run: Path) ->
         sentence = f"cannot write the run into {run}: {error.strerror or error}"
     if not checkpoint.has_request:
         return RunError(sentence)
-    return RunError(f"{sentence}; the checkpoint is kept; when there is room, go on with: {go_on_with(run)}")
+    return RunError(f"{sentence}; the checkpoint is kept: when the folder is writable, go on with {go_on_with(run)}")
 
 
 def resumed_in_words(times: int | None) -> str:

@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class _Shared(NamedTuple):
-    """Something that workers hold: the object here, the name that its content has, and the future of it there."""
+    """Something that workers hold: the object itself, a name made from its content, and its future on the cluster."""
 
     object: Any
     name: str
@@ -139,7 +139,7 @@ class DaskWorkers:
 
 
 class _Waiting:
-    """Waits for answers in a way that tells where it is, can be interrupted, and does not wait for the dead."""
+    """Waits for answers, reports progress, can be interrupted, and does not wait for the dead."""
 
     def __init__(self, client: Any, on_progress: OnProgress, total: int) -> None:
         self.client, self.on_progress, self.total = client, on_progress, total

@@ -58,7 +58,7 @@ def coded(cells: Cells, names: Sequence[str], *, source: str, place: Callable[[i
         raise DataError(
             f"{source}: column {shortened(names[some])} holds labels ({listed(cells.labels[some].names, 3)}) and "
             f"column {shortened(names[numbers[0]])} holds numbers, and a table must be all of one kind: code the "
-            f"categories as numbers (0 and 1 for two of them), leave them out {HOW_TO_LEAVE_OUT}, or bin the numbers "
+            f"labels as numbers (0 and 1 for two of them), leave them out {HOW_TO_LEAVE_OUT}, or bin the numbers "
             "into categories (pandas.qcut)."
         )
     values, categories = np.empty_like(cells.values), []

@@ -56,7 +56,7 @@ def findings(data: Dataset) -> list[str]:
     return notes + _collinear_notes(data)
 
 
-def gap_notes(data: Dataset) -> list[str]:
+def missing_notes(data: Dataset) -> list[str]:
     """Which columns are missing in most of the rows, in words."""
     if data.missing is None:
         return []

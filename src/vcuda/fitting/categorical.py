@@ -33,7 +33,7 @@ def resolve_categorical(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]
             name = model if isinstance(model, str) else type(model).__name__
             raise ConfigError(
                 f"model {name} is for numbers, and column {shortened(table.names[0])} holds labels "
-                f"({listed(table.categories[0], 3)}): use model categorical or auto, or code the categories as numbers "
+                f"({listed(table.categories[0], 3)}): use model categorical or auto, or code the labels as numbers "
                 "(0 and 1 for two of them)"
             )
         model = "categorical"

@@ -96,7 +96,7 @@ class Request(NamedTuple):
 
 
 def reading(progress: ProgressCallback) -> OnProgress:
-    """Passes over files, told as progress."""
+    """Passes over files, reported as progress."""
     return lambda step: progress(Progress(step.share, 1, f"reading, {step.rows:,} rows so far"))
 
 
@@ -130,7 +130,7 @@ def fit_scored(
 
 
 def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Cost | None:
-    """What the fit will take, told before it begins if that is much, and refused if it cannot be had."""
+    """The expected cost of the fit: reported before it begins if it is large, refused if the machine cannot meet it."""
     cost = check_cost(engine, chosen.score, available=memory_available(), seconds=request.seconds_left())
     if cost is not None and (cost.seconds > WORTH_TELLING.seconds or cost.gigabytes > WORTH_TELLING.gigabytes):
         request.progress(Progress(0, 1, f"{cost.in_words()} foreseen"))
@@ -147,7 +147,7 @@ def _seconds_for_engine(request: Request) -> float | None:
 
 
 def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Checkpointer:
-    """The part of the journal that belongs to an engine and a model of the table."""
+    """The part of the checkpoint that belongs to an engine and a model of the table."""
     chosen = fingerprint(engine, sorted(info["model"].items()), info["logarithm"], request.standardise, request.prior)
     return request.checkpointer.scope(f"engine {chosen[:8]}")
 
@@ -155,7 +155,7 @@ def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Che
 def _score(
     request: Request, model: Any, noise: Noise | None, engine: str | Engine
 ) -> tuple[ScoredTable, dict[str, Any]]:
-    """The table with its score, chosen or as asked for, and what is told of it."""
+    """The table with its score, chosen or as asked for, and what the run records about it."""
     if isinstance(model, str) and model == "auto":
         choice = _choose(request, noise, engine)
         candidate, scored = choice.candidate, choice.scored
@@ -225,7 +225,7 @@ def fit_by_gradient(
     chosen = _straight_through(engine, functional, preset, request.table.n)
     if request.standardise:
         chosen = replace(chosen, scaling="columns")
-    # The engine standardises by itself, and tells of it in its spec.
+    # The engine standardises by itself, and its spec says so.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
     info = {"model": to_json(functional), "logarithm": marked}
     outcome = run_straight_through(

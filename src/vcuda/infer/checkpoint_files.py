@@ -1,6 +1,6 @@
-"""A journal in a folder: numbered parts, each written under another name, flushed to the disk and renamed.
+"""Checkpoints in a folder: numbered parts, each written under another name, flushed to the disk and renamed.
 
-``request.json`` tells which fit the parts belong to. A part is an archive of plain arrays with an index of its entries;
+``request.json`` says which fit the parts belong to. A part is an archive of plain arrays with an index of its entries;
 at any moment all parts with a proper name are whole, so a process may be killed whenever it likes. A part whose entries
 have all been replaced by later ones is deleted once those are safe.
 """
@@ -52,7 +52,7 @@ LONGEST_REASON = 200
 
 
 def warn(sentence: str) -> None:
-    """Tell of it as Python does."""
+    """Warn as Python does."""
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
@@ -82,11 +82,11 @@ class Checkpoint:
 
     @property
     def has_request(self) -> bool:
-        """Whether a fit is kept here."""
+        """Whether the folder holds a fit."""
         return is_ordinary(Path(self.folder) / REQUEST)
 
     def stored_request(self) -> dict[str, Any] | None:
-        """What the fit that is kept here was asked for, or None if there is none."""
+        """What the fit in the folder was asked for, or None if there is none."""
         path = Path(self.folder) / REQUEST
         if not is_ordinary(path):
             return None
@@ -122,7 +122,7 @@ class Checkpoint:
 
 
 class CheckpointFiles:
-    """The journal of one fit in the folder of a checkpoint; the caller sees to it that no other fit writes there.
+    """The checkpointer of one fit in the folder of a checkpoint; the caller sees to it that no other fit writes there.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class CheckpointFiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return (no_checkpoint, ())
 
-    # As a journal ----------------------------------------------------------------------------------------------
+    # As a checkpointer ----------------------------------------------------------------------------------------------
 
     def recall(self, name: str, given: str) -> Arrays | None:
         # Asked for once: the file still has it if the fit is killed again.
@@ -228,7 +228,7 @@ class CheckpointFiles:
 
     def _write(self) -> None:
         if not self._is_ours:
-            # What an earlier fit left here is given up only now: this one has lasted.
+            # What an earlier fit left in the folder is given up only now: this one has lasted.
             self.checkpoint.remove()
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps(self.request, indent=2).encode()
@@ -314,7 +314,7 @@ class _Entry:
 
 
 class _Scope:
-    """A part of a journal, by the beginning of its names."""
+    """A part of a checkpoint, by the beginning of its names."""
 
     def __init__(self, whole: CheckpointFiles, prefix: str) -> None:
         self._whole, self._prefix = whole, prefix
@@ -398,7 +398,7 @@ def parts_in(folder: Path) -> dict[int, Path]:
 
 
 def read_part(path: Path) -> tuple[tuple[float, float, int], dict[str, _Entry]]:
-    """Seconds, those that count for the time limit, and resumptions, as a part tells them; and its entries.
+    """Seconds, those that count for the time limit, and resumptions, as a part records them; and its entries.
 
     The folder may come from somebody else: what a part claims is checked, within the bounds of a stored run.
     """

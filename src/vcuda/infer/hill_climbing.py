@@ -1,4 +1,4 @@
-"""Greedy search over DAGs: for orders to start from, and as a second opinion on what was sampled."""
+"""Greedy search over DAGs: for orders to start from, and to check what was sampled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import always
 from vcuda.models.protocol import LocalScore
 
-# Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
+# Gains below this are rounding, or the two directions of an edge that the score cannot distinguish.
 LEAST_GAIN = 1e-6
 # In place of minus infinity, so that differences stay numbers.
 FORBIDDEN = -1e12

@@ -1,4 +1,4 @@
-"""How a long fit tells where it is, and is told to stop."""
+"""How a long fit reports its progress, and is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def always() -> bool:
@@ -37,7 +37,7 @@ def in_time(deadline: float | None) -> Callable[[], bool]:
 
 class Pace:
     """How many steps fill about a second, or another time, how long they have taken without compilation, and when to
-    tell of it.
+    report it.
 
     The first stretch is one step long by default, because it is also compiled; it does not count.
     """

@@ -5,7 +5,7 @@ share; the prepared :class:`LocalScore` then answers log p(x_target | x_parents)
 ``log_jacobian``, the answers give the log marginal likelihood of the table in the user's units, so that evidences of
 different models can be compared. A :class:`Family` says the rest: names, words, what it costs, how it is stored.
 
-Engines never ask what kind of score they have. What they must know of it is a trait here, with a default that suits
+Engines never ask what kind of score they have. What they must know of it is a trait with a default that suits
 every score which only knows how to score one set.
 """
 
@@ -296,7 +296,7 @@ class LocalScore:
         return np.array([self.score(key[0], key[1:])])
 
     def screen(self) -> LocalScore | None:
-        """Return a score a hundred times cheaper, which tells the columns that are worth trying."""
+        """Return a score a hundred times cheaper, which finds the columns that are worth trying."""
         return None
 
     @property

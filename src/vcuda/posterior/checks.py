@@ -74,7 +74,7 @@ def mapping_of(keys: Check, values: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(keys(k) and values(v) for k, v in value.items())
 
 
-LAW: dict[str, Check] = {
+FIELDS: dict[str, Check] = {
     "names": each(is_text),
     "labels": each(lambda own: each(is_text)(own) and bool(own)),
     "amplitudes": lambda value: each(is_positive)(value) and bool(value),
@@ -85,7 +85,7 @@ LAW: dict[str, Check] = {
     "layers": lambda value: is_count(value) and value <= MOST_LAYERS,
     "slope": is_number,
     **dict.fromkeys(("ridge", "excess", "mean_rows", "length_scale"), is_positive),
-    # The noise of a law that was trained has a name only.
+    # The noise of a trained posterior has a name only.
     "noise": lambda value: is_word(value) or named(rows=is_count, shape=is_positive, scale=is_positive)(value),
     "equivalent_sample_size": is_positive,
 }
@@ -110,17 +110,17 @@ def check_fields(value: Any, checks: Mapping[str, Check], where: str) -> None:
             raise ConfigError(f"{where} has no {key} that vcuda can use")
 
 
-def check_law(described: Any) -> None:
-    """Every number and list of a law by its key, however deep it stands."""
+def check_graph_posterior(described: Any) -> None:
+    """Check every number and list of a stored graph posterior by its key, at any depth."""
     if isinstance(described, dict):
-        check_fields(described, {key: LAW[key] for key in described if key in LAW}, "the law")
+        check_fields(described, {key: FIELDS[key] for key in described if key in FIELDS}, "the posterior")
     if isinstance(described, dict | list):
         for inner in described.values() if isinstance(described, dict) else described:
-            check_law(inner)
+            check_graph_posterior(inner)
 
 
-def check_law_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:
-    """Refuse arrays of a law of so many columns that have other elements than its arrays have, or no sound numbers."""
+def check_graph_posterior_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:
+    """Refuse arrays of a graph posterior that have the wrong type or shape, or numbers that are not finite."""
     for name, array in arrays.items():
         own = OWNER.sub("", name, count=1)
         if array.dtype.kind not in ELEMENTS.get(own, "f"):

@@ -30,13 +30,13 @@ class Reading(NamedTuple):
 
 
 OnProgress = Callable[[Reading], None]
-# Runs a function, as ``mapped(function, items, shared=..., told=...)``, on all items somewhere else: the results of
-# ``function(shared, item)`` in the order of the items.
+# ``mapped(function, items, shared=..., on_progress=...)`` runs ``function(shared, item)`` for all items somewhere else
+# and returns the results in the order of the items.
 Mapped = Callable[..., list[Any]]
 
 
 def silent(reading: Reading) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Block(NamedTuple):
@@ -128,7 +128,7 @@ class BlockReader:
         return self.raw.place(self.done + row)
 
     def _refuse(self, values: FloatArray) -> None:
-        """Tell of the first row with a bad cell; how many more there are, only the whole file could say."""
+        """Raise an error about the first row with a bad cell; only the whole file would show how many there are."""
         row = int(np.argmax(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)))
         missing = np.flatnonzero(np.isnan(values[row]))
         if missing.size:

@@ -118,7 +118,7 @@ def exact_posterior(
         Called between the steps.
     deadline
         On the clock of ``time.monotonic``. There is no partial answer, so that a run which comes to it is
-        refused with a ConfigError, at the next step; :func:`seconds_needed` tells beforehand.
+        refused with a ConfigError, at the next step; :func:`seconds_needed` says so beforehand.
     workers
         Where sets of parents are scored that take long; they change no number.
     """

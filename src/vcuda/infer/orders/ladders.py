@@ -38,7 +38,7 @@ FLAT = 1e-8
 
 @dataclass
 class Clock:
-    """Tells between compiled blocks how far the run is, and whether to go on."""
+    """Reports between compiled blocks how far the run is, and whether to go on."""
 
     deadline: float | None
     progress: ProgressCallback
@@ -85,7 +85,7 @@ class Ladders:
     result.
 
     ``betas`` (l,) are the inverse temperatures of a ladder, the first being 1; ``fresh`` (r,) says which
-    replicas started from random orders. Blocks that the ``journal`` knows are not run again; long schedules are run
+    replicas started from random orders. Blocks that the ``checkpointer`` knows are not run again; long schedules run
     on ``workers``, replicas apart.
     """
 

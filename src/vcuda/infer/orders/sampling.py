@@ -105,10 +105,10 @@ def run_orders(
     deadline
         On the clock of ``time.monotonic``: the run then ends after the current block and returns what there
         is.
-    journal
+    checkpointer
         What is known from before the fit was resumed, and is kept for the next time.
     workers
-        Where tables are filled, sets of parents scored, and replicas run; they change no number.
+        Where tables and sets of parents are scored, and replicas run; they change no number.
 
     Notes
     -----
@@ -171,7 +171,7 @@ def _sample_until_precise(search: Search, record: Record) -> None:
 
 
 def _inverse_temperatures(spec: Orders, score: LocalScore) -> np.ndarray:
-    # Experiments tell only some of the equivalent graphs apart.
+    # Experiments distinguish only some of the equivalent graphs.
     equivalent = any(part.score_equivalent for part in score.parts)
     levels = spec.levels or (6 if equivalent else 4)
     hottest = spec.hottest or (0.2 if equivalent else 0.5)

@@ -54,8 +54,8 @@ class Measured(NamedTuple):
 class Choice:
     """The model that the data support best, ready to be fitted.
 
-    ``log_evidence`` maps all models that were compared, in words, to nats, by ``method``; ``sentences`` tell the result
-    to people.
+    ``log_evidence`` maps all models that were compared, in words, to nats, by ``method``; ``sentences`` say the result
+    in words.
     """
 
     candidate: Candidate
@@ -102,10 +102,10 @@ def choose_model(
     seed
         For the greedy searches and the choice of columns.
     progress
-        Told which model is being looked at.
+        Called with the model that is compared.
     deadline
         On the clock of ``time.monotonic``: models that are not compared by then are left out, and the sentences say so.
-    journal
+    checkpointer
         Where the evidence of every model is kept, also that there was no time for it.
     """
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"

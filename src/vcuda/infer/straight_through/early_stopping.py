@@ -1,4 +1,4 @@
-"""Between compiled chunks: who goes on, whose state is the best, and what is told about it."""
+"""Early stopping, between compiled chunks: which restarts go on, whose state is the best, and what is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlyStopping:
     def look(self, trained: Trained, terms: Terms, loss: np.ndarray) -> None:
         """Take in the mean terms of the ELBO since the last look, and the validation losses; both ``(r,)`` each."""
         if self._terms:
-            # A restart that has stopped is put back after every chunk: its terms would tell how long the chunks were.
+            # A restart that has stopped is put back after every chunk: its terms would depend on the length of chunks.
             terms = jax.tree.map(partial(np.where, self.active), terms, self._terms[-1])
         finite = np.isfinite(loss) & np.isfinite(terms.elbo)
         self.checks += 1
@@ -56,13 +56,13 @@ class EarlyStopping:
         self.active = self.active & (self.checks - self.best_check < self.patience)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is remembered, for the journal."""
+        """All that is remembered, for the checkpoint."""
         numbers = {name: np.array(getattr(self, name)) for name in NUMBERS}
         looks = {"terms": np.array(self._terms), "losses": np.array(self._losses)}
         return numbers | looks | tree_arrays("kept", self._kept)
 
     def restore(self, arrays: Arrays) -> None:
-        """Remember what :meth:`arrays` told, before the fit was resumed."""
+        """Restore what :meth:`arrays` stored before the fit was resumed."""
         for name in NUMBERS:
             setattr(self, name, np.array(arrays[name]))
         self.checks = int(self.checks)

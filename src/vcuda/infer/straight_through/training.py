@@ -59,13 +59,13 @@ def run_straight_through(
 ) -> Outcome:
     """Train all restarts, and mix them.
 
-    The host looks at the numbers between compiled chunks of about a second: progress is told, and a keyboard
+    The host looks at the numbers between compiled chunks of about a second: progress is reported, and a keyboard
     interrupt, or the ``deadline`` on the clock of ``time.monotonic``, ends the training with what is there. Every
     ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
     ``edges`` is the prior of every edge, by default the one probability of ``prior`` for all. The state after the last
     chunk is kept in the ``checkpointer``, and taken up again when the fit is resumed. Restarts are trained on the
-    ``workers`` if that would take long here.
+    ``workers`` if that would take long in this process.
     """
     use_compilation_cache()
     started = time.perf_counter()

@@ -1,7 +1,7 @@
 """The paper's family of distributions over DAGs with the weights integrated out, trained on exact gains of edges.
 
 ``settings`` holds the spec, ``training`` the loop, ``starts`` where restarts begin, ``natural_steps`` the compiled
-steps, ``toggles`` what every edge gains, and ``mixtures`` what the restarts say together.
+steps, ``edge_gains`` what every edge gains, and ``mixtures`` what the restarts say together.
 """
 
 from vcuda.infer.variational.mixtures import VariationalResult

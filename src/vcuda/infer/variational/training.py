@@ -6,7 +6,7 @@ sigma(L_ij); an edge that it excludes keeps its prior, so that an arrow can stil
     ELBO = E_q[sum of local scores] - sum Phi_ij KL(sigma(L_ij) || pi_ij) - KL(q(p) || N(0, I)),
 
 and the edge probabilities are sigma(L_ij) Phi_ij. A step draws K graphs, takes from each the gains D_ij of every edge
-given the other parents (``toggles``), and then
+given the other parents (``edge_gains``), and then
 
 - moves the edges along their natural gradient, L <- (1 - r) L + r (logit pi + D), on a random part of the pairs:
   edges that explain each other away would otherwise swing in step;
@@ -88,10 +88,10 @@ def run_variational(
         Called about once a second.
     deadline
         On the clock of ``time.monotonic``: the run then ends after the current chunk and returns what there is.
-    journal
+    checkpointer
         Where the state after the last chunk is kept, and taken up again when the fit is resumed.
     workers
-        Where restarts are trained if that would take long here.
+        Where restarts are trained if that would take long in this process.
 
     Notes
     -----
@@ -182,5 +182,5 @@ def run_variational(
 
 
 def _kept(state: State, taken: int) -> dict[str, np.ndarray]:
-    """The state after so many steps, as the journal holds it."""
+    """The state after so many steps, as the checkpoint holds it."""
     return {"taken": np.array(taken), **tree_arrays("state", state)}
