@@ -1,9 +1,10 @@
 """Tempered sampling over node orders, near-exact for thousands of columns.
 
-``settings`` holds the spec, ``sampling`` puts together: ``search`` finds candidate parents in rounds (``candidates``,
-``greedy_parents``; ``lazy_tables``, ``interaction_filter`` and ``hubs`` for slow scores; ``hill_climb_check``), ``score_tables`` scores all their subsets, which ``tables`` holds, ``table_layout`` lays them out for
-``sweeps``, the compiled Gibbs updates of priorities; ``ladders`` has the temperatures, ``groups`` runs them on workers,
-and ``diagnostics`` judges the result.
+``settings`` holds the spec, and ``sampling`` runs the engine. ``search`` finds candidate parents in rounds, with
+``candidates``, ``greedy_parents``, ``lazy_tables``, ``interaction_filter`` and ``hubs``; ``hill_climb_check`` looks for
+better graphs. ``score_tables`` scores all subsets of the candidates, ``tables`` holds them, and ``table_layout`` lays
+them out for ``sweeps``, the compiled Gibbs updates of priorities. ``ladders`` has the temperatures, ``groups`` runs
+replicas on workers, and ``diagnostics`` judges the result.
 """
 
 from vcuda.infer.orders.sampling import OrdersResult, run_orders
