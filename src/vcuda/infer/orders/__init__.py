@@ -7,7 +7,8 @@ them out for ``sweeps``, the compiled Gibbs updates of priorities. ``ladders`` h
 replicas on workers, and ``diagnostics`` judges the result.
 """
 
+from vcuda.infer.orders.engine import OrderSampling
 from vcuda.infer.orders.sampling import OrdersResult, run_orders
 from vcuda.infer.orders.settings import Orders
 
-__all__ = ["Orders", "OrdersResult", "run_orders"]
+__all__ = ["OrderSampling", "Orders", "OrdersResult", "run_orders"]
