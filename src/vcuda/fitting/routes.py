@@ -264,7 +264,7 @@ def fit_baseline(
 
 
 def _run(request: Request, engine: Any, problem: Problem, info: dict[str, Any]) -> Outcome:
-    """Run an engine or a baseline; ``info`` tells the model, for the part of the checkpoint that belongs to both."""
+    """Run an engine or a baseline; ``info`` names the model, for the part of the checkpoint that belongs to both."""
     return run(
         METHODS[_name(engine)],
         engine,

@@ -40,7 +40,7 @@ def in_time(deadline: float | None) -> Callable[[], bool]:
 
 
 class Clock:
-    """The deadline of a fit, on the clock of ``time.monotonic``, and who hears of its progress."""
+    """The deadline of a fit, on the clock of ``time.monotonic``, and the callback for its progress."""
 
     def __init__(self, progress: ProgressCallback = silent, deadline: float | None = None) -> None:
         self.progress, self.deadline = progress, deadline

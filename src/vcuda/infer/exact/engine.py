@@ -192,7 +192,7 @@ class Counting(ScoredEngine[ExactResult | None]):
         assert state is not None
         status = Status(
             "ok",
-            "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
+            "Exact: every graph was counted, so the uncertainty is due to the data, not to the computation. "
             "It holds as far as the model does.",
         )
         edges, table = self.problem.edge_prior().hold(state.edge_probabilities), self.table
