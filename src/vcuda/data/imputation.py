@@ -39,16 +39,16 @@ LOGARITHM_MARGIN = 5.0
 class DrawnRegression:
     """A Bayesian ridge regression of which weights and noise are drawn once, when it is fitted.
 
-    What the imputer asks of an estimator: ``fit``, and ``predict`` with standard deviations. ``tell`` is called before
+    What the imputer asks of an estimator: ``fit``, and ``predict`` with standard deviations. ``on_regression`` is called before
     every fit, and may raise to end the imputation.
     """
 
-    def __init__(self, rng: np.random.Generator, tell: Callable[[], None]) -> None:
-        self.rng, self.tell = rng, tell
+    def __init__(self, rng: np.random.Generator, on_regression: Callable[[], None]) -> None:
+        self.rng, self.on_regression = rng, on_regression
 
     def __sklearn_clone__(self) -> DrawnRegression:
         # The imputer clones its estimator for every column; a generator that was copied would draw the same again.
-        return DrawnRegression(self.rng, self.tell)
+        return DrawnRegression(self.rng, self.on_regression)
 
     def fit(self, predictors: FloatArray, response: FloatArray) -> DrawnRegression:
         """Regress a column (n,) on others (n, k), and draw weights and noise from their posterior.
@@ -58,7 +58,7 @@ class DrawnRegression:
         """
         from sklearn.linear_model import BayesianRidge
 
-        self.tell()
+        self.on_regression()
         self.columns = strongest(predictors, response, MOST_PREDICTORS)
         ridge = BayesianRidge().fit(predictors[:, self.columns], response)
         determined = len(self.columns) - ridge.lambda_ * np.trace(ridge.sigma_)
@@ -97,7 +97,7 @@ def imputations(
     seed: int = 0,
     logarithm: npt.ArrayLike | None = None,
     first: int = 0,
-    tell: Callable[[], None] = _no_progress,
+    on_regression: Callable[[], None] = _no_progress,
 ) -> Iterator[Dataset]:
     """Impute the missing values of a table ``count`` times; each imputation is made when it is asked for.
 
@@ -118,18 +118,18 @@ def imputations(
         none. Other columns without negative values get none, and nothing below their least one.
     first
         The number of the first imputation, to go on after others; it is the same as if they were made before.
-    tell
+    on_regression
         Called before every regression; it may raise to end the work.
     """
     if count < 1:
         raise ConfigError(f"the number of imputations must be at least 1, not {count}.")
     check_columns(data.source, data.names, data.values, missing="keep")
     marked = np.zeros(data.d, dtype=bool) if logarithm is None else np.asarray(logarithm, dtype=bool)
-    return _imputed_tables(data, data.with_logarithms(marked), marked, range(first, first + count), seed, tell)
+    return _imputed_tables(data, data.with_logarithms(marked), marked, range(first, first + count), seed, on_regression)
 
 
 def _imputed_tables(
-    data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, tell: Callable[[], None]
+    data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, on_regression: Callable[[], None]
 ) -> Iterator[Dataset]:
     missing = data.missing
     if missing is None:
@@ -145,7 +145,7 @@ def _imputed_tables(
     apart, together = _groups(data, missing)
     experiments = _experiment_indicators(data)
     for number in numbers:
-        regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
+        regression = DrawnRegression(np.random.default_rng([seed, number]), on_regression)
         imputed = scaled.copy()
         for rows in apart:
             imputed[rows] = _impute(scaled[rows], low, regression)

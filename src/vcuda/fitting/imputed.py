@@ -62,7 +62,7 @@ class _StopError(Exception):
     """The user or the time limit ends the fit; what is done is kept."""
 
 
-class _Watch:
+class _Clock:
     """Where the fit is: it shares the time among imputations, and knows when to stop."""
 
     def __init__(self, request: Request, count: int) -> None:
@@ -86,7 +86,7 @@ class _Watch:
         left = self.request.seconds_left()
         return left is not None and left <= 0
 
-    def tell(self, step: Progress) -> None:
+    def report(self, step: Progress) -> None:
         """Progress of the current imputation, as part of the whole."""
         share = min(step.done / step.total, 1.0) if step.total else 0.0
         detail = f"imputation {self.done + 1} of {self.count}: {step.detail}"
@@ -100,7 +100,7 @@ class _Watch:
         """During imputation; before the first imputed table is fitted, a time limit would leave nothing to return."""
         if self.done and self.is_late:
             raise _StopError
-        self.tell(Progress(0, 1, "imputing the missing values"))
+        self.report(Progress(0, 1, "imputing the missing values"))
 
 
 def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_evidence: bool) -> tuple[Outcome, Info]:
@@ -114,15 +114,15 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
         marked = lognormal_columns(request.rows_in_memory)
     else:
         marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
-    watch = _Watch(request, count)
+    clock = _Clock(request, count)
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []
     info: Info | None = None
     stopped, tried = None, 0
-    imputed_tables = _drawn(request, marked, watch)
+    imputed_tables = _drawn(request, marked, clock)
     while len(outcomes) < count:
         if info is not None and request.workers.count > 1:
-            done, stopped = _fitted_elsewhere(request, route, asked, watch)
+            done, stopped = _fitted_elsewhere(request, route, asked, clock)
             outcomes = outcomes + done or spare
             break
         choosing = info is None and by_evidence
@@ -131,9 +131,9 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             tried += 1
             member = request._replace(
                 table=table,
-                seed=request.seed + watch.done,
-                progress=watch.tell,
-                deadline=watch.deadline(asked, choosing=choosing),
+                seed=request.seed + clock.done,
+                progress=clock.report,
+                deadline=clock.deadline(asked, choosing=choosing),
                 checkpointer=request.checkpointer.scope(f"filling {tried}"),
             )
             outcome, found = cached_fit(request.checkpointer, f"filling {tried}, fitted", member, route, asked)
@@ -149,15 +149,15 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             request = request._replace(logarithm=taken)
             if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
                 # Cells are drawn on the scale on which the columns are fitted; those of the first imputation were not.
-                spare, imputed_tables = [outcome], _drawn(request, taken, watch)
+                spare, imputed_tables = [outcome], _drawn(request, taken, clock)
                 continue
-        early = _was_interrupted(outcome, member, watch)
+        early = _was_interrupted(outcome, member, clock)
         if early and outcomes:
             stopped = USER
             break
         outcomes.append(outcome)
-        watch.done += 1
-        if early or (watch.is_late and len(outcomes) < count):
+        clock.done += 1
+        if early or (clock.is_late and len(outcomes) < count):
             stopped = USER if early else TIME_LIMIT
             break
     assert info is not None
@@ -181,7 +181,12 @@ def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
     """Draw one imputation, and fit it."""
     request = shared.request
     drawn = imputations(
-        request.rows_in_memory, 1, seed=request.seed, logarithm=request.logarithm, first=number, tell=lambda: None
+        request.rows_in_memory,
+        1,
+        seed=request.seed,
+        logarithm=request.logarithm,
+        first=number,
+        on_regression=lambda: None,
     )
     deadline = None if shared.seconds is None else time.monotonic() + shared.seconds
     return shared.route(
@@ -189,9 +194,9 @@ def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
     )
 
 
-def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watch) -> tuple[list[Outcome], str | None]:
+def _fitted_elsewhere(request: Request, route: Route, asked: Asked, clock: _Clock) -> tuple[list[Outcome], str | None]:
     """Fit the imputations that are left on workers; returns those that came to an end, and what stopped the others."""
-    numbers = list(range(watch.done, watch.count))
+    numbers = list(range(clock.done, clock.count))
     turns = -(-len(numbers) // request.workers.count)
     left = request.seconds_left()
     seconds = None if left is None else max(left, 0.0) / (1 if asked.has_no_partial_answer else turns)
@@ -210,41 +215,41 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watc
     kept: dict[int, tuple[Outcome, Info]] = {}
     noted: set[int] = set()
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         for place in set(kept) - noted:
             noted.add(place)
             outcome, info = kept[place]
             if outcome.status.code != "interrupted":
                 name = f"filling {numbers[lacking[place]] + 1}, elsewhere"
                 request.checkpointer.keep(name, given[lacking[place]], partial(described, outcome, info))
-        done = watch.done + len(before) + len(kept)
-        request.progress(Progress(done, watch.count, f"{done} of {watch.count} imputations are fitted"))
+        done = clock.done + len(before) + len(kept)
+        request.progress(Progress(done, clock.count, f"{done} of {clock.count} imputations are fitted"))
 
     stopped = None
     try:
         shared = _Imputation(bare, route, asked, seconds)
         request.workers.map(
-            _fit_imputation, [numbers[place] for place in lacking], shared=shared, on_progress=tell, kept=kept
+            _fit_imputation, [numbers[place] for place in lacking], shared=shared, on_progress=report, kept=kept
         )
     except (KeyboardInterrupt, TimeLimitError) as reason:
-        if not (kept or before or watch.done):
+        if not (kept or before or clock.done):
             raise
         stopped = USER if isinstance(reason, KeyboardInterrupt) else TIME_LIMIT
     fitted = before | {lacking[place]: outcome for place, (outcome, _) in kept.items()}
     return [fitted[place] for place in sorted(fitted)], stopped
 
 
-def _drawn(request: Request, marked: np.ndarray, watch: _Watch) -> Any:
+def _drawn(request: Request, marked: np.ndarray, clock: _Clock) -> Any:
     return imputations(
-        request.rows_in_memory, watch.count, seed=request.seed, logarithm=marked, tell=watch.before_regression
+        request.rows_in_memory, clock.count, seed=request.seed, logarithm=marked, on_regression=clock.before_regression
     )
 
 
-def _was_interrupted(outcome: Outcome, member: Request, watch: _Watch) -> bool:
+def _was_interrupted(outcome: Outcome, member: Request, clock: _Clock) -> bool:
     """Whether the user, not the imputation's own share of the time, ended it early."""
     if outcome.status.code != "interrupted":
         return False
-    return watch.interrupted or member.deadline is None or time.monotonic() < member.deadline
+    return clock.interrupted or member.deadline is None or time.monotonic() < member.deadline
 
 
 def _mixed(

@@ -205,7 +205,7 @@ def _summarise(
 ) -> OrdersResult:
     ladders, tables, rng = search.ladders, record.tables, search.ladders.rng
     assert tables is not None
-    search.clock.tell(0, "comparing replicas")
+    search.clock.working("comparing replicas")
     agreement = compare_replicas(record, ladders.fresh)
     energies = np.concatenate(record.energies[agreement.first :])
     estimates = log_evidence_estimates(log_ratios, energies[:, agreement.kept], ladders.betas)
@@ -238,7 +238,7 @@ def _summarise(
     repeats = -(-samples // len(states))
     picked = np.floor(np.arange(samples) * (repeats * len(states) / samples)).astype(np.int64) % len(states)
     priorities = states[rng.permutation(picked)]
-    search.clock.tell(0, "drawing graphs")
+    search.clock.working("drawing graphs")
     which, sources, targets = tables.draw(rng, priorities)
     labels = tuple(names) if names is not None else tuple(str(j) for j in range(tables.nodes))
     counts = np.bincount(which, minlength=samples)

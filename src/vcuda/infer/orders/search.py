@@ -68,7 +68,7 @@ class Search:
         self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
         self.workers = workers
         self.prefetch = Prefetch(
-            workers, go_on=clock.in_time, on_progress=lambda: clock.tell(0, "scores of sets of parents")
+            workers, go_on=clock.in_time, on_progress=lambda: clock.working("scores of sets of parents")
         )
         self.shared = score.nuisance
         self.variance = 1.0 if self.shared is None else self.shared.quick_guess()
@@ -188,7 +188,7 @@ class Search:
         """Run the hill-climbing check; where it finds a better graph than the best sampled one, start again from it."""
 
         def go_on() -> bool:
-            self.clock.tell(0, "hill-climbing check")
+            self.clock.working("hill-climbing check")
             return self.clock.in_time()
 
         rng = self.ladders.rng
@@ -275,7 +275,7 @@ class Search:
     def _say(self, detail: str) -> Callable[[int], bool]:
         def go_on(node: int) -> bool:
             if node % 50 == 0:
-                self.clock.tell(0, detail)
+                self.clock.working(detail)
             return self.clock.in_time()
 
         return go_on

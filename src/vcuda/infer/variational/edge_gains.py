@@ -105,7 +105,7 @@ def _explained(matrices: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.
     return jnp.sum(vectors**2 / pivots, axis=0), jnp.sum(jnp.log(pivots), axis=0)
 
 
-def toggles_of(
+def edge_gains_of(
     problem: Regressions, target: jax.Array, parents: jax.Array, real: jax.Array, variance: jax.Array
 ) -> Toggled:
     """The gain of every edge into one target.
@@ -215,7 +215,7 @@ def _toggle_tier(
     together = max(1, WORKING_NUMBERS // (problem.gram.shape[0] * width * problem.block * problem.gram.shape[-1]))
 
     def one(arguments: tuple[jax.Array, ...]) -> Toggled:
-        return toggles_of(problem, *arguments)
+        return edge_gains_of(problem, *arguments)
 
     in_turns = together < count * number
     toggled = jax.lax.map(one, flat, batch_size=together) if in_turns else jax.vmap(one)(flat)
