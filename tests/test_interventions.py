@@ -30,7 +30,7 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.straight_through.elbo import Trained, elbo_terms, pad_rows
 from vcuda.infer.variational import Variational
-from vcuda.infer.variational.edge_gains import regressions_of, edge_gains_of
+from vcuda.infer.variational.edge_gains import edge_gains_of, regressions_of
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.functional import Linear

@@ -238,7 +238,7 @@ def test_effects_that_bend_are_drawn():
 def test_without_functions_and_without_edges_it_says_so():
     posterior = vcuda.fit(chain(("a", "b", "c")), engine="empty", seed=0)
     words = " ".join(Page(report_page(posterior)).words)
-    assert "No pair is joined with a probability of 0.5 or more" in words
+    assert "No pair has an edge with a probability of 0.5 or more" in words
     assert "No edge is sure enough for a curve." in words
 
 

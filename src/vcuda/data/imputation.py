@@ -39,8 +39,8 @@ LOGARITHM_MARGIN = 5.0
 class DrawnRegression:
     """A Bayesian ridge regression of which weights and noise are drawn once, when it is fitted.
 
-    What the imputer asks of an estimator: ``fit``, and ``predict`` with standard deviations. ``on_regression`` is called before
-    every fit, and may raise to end the imputation.
+    The imputer asks of an estimator ``fit``, and ``predict`` with standard deviations. ``on_regression`` is called
+    before every fit, and may raise to end the imputation.
     """
 
     def __init__(self, rng: np.random.Generator, on_regression: Callable[[], None]) -> None:

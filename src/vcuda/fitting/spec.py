@@ -366,7 +366,7 @@ class FitSpec:
     )
     standardise: bool = option(
         False,
-        "Bring every column to mean 0 and variance 1 first.",
+        "Standardise every column to mean 0 and variance 1 first.",
         in_python="Unequal noise does so anyway.",
     )
     streamed: bool | None = option(

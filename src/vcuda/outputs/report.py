@@ -98,7 +98,7 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         other_diagnostics=_folded("All other numbers of the computation", _definitions(others)) if others else "",
         assumptions=_paragraphs(report_text.assumptions(posterior)),
         first_edges=_first_edges(posterior, edges),
-        edges_told=escape(_edge_sentences(posterior, edges)),
+        edge_sentence=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
         checks=_paragraphs(made["data"]["notes"] or ["The checks found nothing to note."]),

@@ -24,7 +24,7 @@ NOISE_WORDS = {
 }
 METHODS = ENGINES | BASELINES
 VERDICTS = {
-    "ok": "The computation can be relied on",
+    "ok": "The computation is reliable",
     "warning": "Read with caution",
     "interrupted": "Stopped before it was done",
     "failed": "Do not use these numbers",
@@ -70,21 +70,19 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
         ("Model", model_words(model["name"])),
     ]
     if posterior.categories is not None:
-        answers.append(("Categories", _categories(posterior)))
+        answers.append(("Labels", _categories(posterior)))
     if model.get("noise"):
         answers.append(("Noise", NOISE_WORDS.get(model["noise"], model["noise"])))
     if made.get("logarithm"):
-        answers.append(("Taken by their logarithm", ", ".join(made["logarithm"])))
+        answers.append(("Log-transformed columns", ", ".join(made["logarithm"])))
     if made.get("standardise"):
-        answers.append(("Columns", "brought to mean 0 and variance 1 first"))
+        answers.append(("Columns", "standardised to mean 0 and variance 1"))
     known = METHODS.get(engine["name"])
     answers.append(("Engine", f"{engine['name']}: {known.words}" if known else engine["name"]))
     if made.get("prior"):
         probability = made["prior"]["edge_probability"]
-        answers.append(
-            ("Before the data", f"an edge has the probability {probability:.3g} where the order of the two allows it")
-        )
-    answers += [("Known beforehand", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
+        answers.append(("Prior", f"an edge has the probability {probability:.3g} where the order of the two allows it"))
+    answers += [("Knowledge", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
     if made.get("time_limit") is not None:
         answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
     return answers
@@ -114,7 +112,7 @@ def _knowledge(known: dict[str, Any]) -> list[str]:
             said.append(f"{words}: " + ", ".join(known[key]))
     if known.get("probabilities"):
         said.append(
-            "probabilities of their own: "
+            "prior probabilities of single edges: "
             + "; ".join(
                 f"{source} → {target} {probability:g}" for source, target, probability in known["probabilities"]
             )
@@ -134,10 +132,11 @@ def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
     total = len(posterior.names) * (len(posterior.names) - 1) // 2
     sentences.append(f"The posterior expects {probabilities.sum():.1f} edges between the {total:,} pairs of variables.")
     if not count:
-        sentences.append(f"No pair is joined with a probability of {LIKELY} or more: the data do not settle any edge.")
+        sentences.append(f"No pair has an edge with a probability of {LIKELY} or more: the data leave every edge open.")
         return sentences
     sentences.append(
-        f"Pairs that are joined with a probability of at least {LIKELY}: {count:,}; with at least {SURE}: {sure:,}. "
+        f"Pairs with an edge, in either direction, with a probability of at least {LIKELY}: {count:,}; with at "
+        f"least {SURE}: {sure:,}. "
         f"The direction is settled (nine to one or better) for {decided:,} of the {count:,}, and open for "
         f"{count - decided:,}."
     )
@@ -151,7 +150,7 @@ def assumptions(posterior: Posterior) -> list[str]:
     rests = [
         "An arrow is a direct cause only if no unmeasured variable drives both of its ends, nothing feeds back on its "
         "own causes, and the rows are independent of each other. No computation can check that for you.",
-        "A probability of 0.8 means: under the model and the prior, eight of ten such edges are there.",
+        "A probability of 0.8 means: under the model and the prior, eight of ten such edges exist.",
     ]
     if model.get("score") in ("BGe", "BDeu"):
         rests.append(
