@@ -1,4 +1,4 @@
-"""The honest floor: what must be beaten before a method can be said to have learned anything."""
+"""Trivial baselines, which any method must beat: empty graph, base rate, sort-and-regress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of ``vcuda fit``: those of `FitSpec` as flags, and the knowledge that flags of their own say."""
+"""The options of ``vcuda fit``: the fields of `FitSpec` as flags, and flags for knowledge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people ask of a folder that ``vcuda fit`` wrote: edges, paths, effects, what changed, which experiment next."""
+"""Commands that answer questions about a run folder: edges, paths, effects, comparisons, the next experiment."""
 
 from __future__ import annotations
 

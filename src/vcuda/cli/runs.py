@@ -1,4 +1,4 @@
-"""``vcuda sample`` and ``vcuda evaluate``: what can be asked of a folder that ``vcuda fit`` wrote."""
+"""``vcuda sample`` and ``vcuda evaluate``, on a folder that ``vcuda fit`` wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers run: one item, with what it shares with others, in versions and threads as in the fit's own process."""
+"""What a worker runs: one item, with the versions and threads of the fitting process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of categories: which columns are such, their labels in order, and codes for them.
+"""Columns of labels: which columns they are, their labels in order, and integer codes.
 
 A table is one of numbers or one of categories. Text and what other libraries call categories decide for the latter;
 truth values and few whole numbers go with either.

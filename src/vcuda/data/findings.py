@@ -1,4 +1,4 @@
-"""What the checks find in a sound table that its owner should know: one sentence each, no refusal."""
+"""Notes on tables that can be fitted: few rows, row numbers, lost digits, copied and collinear columns."""
 
 from __future__ import annotations
 

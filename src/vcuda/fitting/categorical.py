@@ -1,4 +1,4 @@
-"""What a fit does with categories: when the categorical model is taken, and what does not go with it."""
+"""Tables of labels: when a fit takes the categorical model, and which options do not apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit has worked out so far, so that one that was killed need not do it again.
+"""Checkpoints: results of expensive steps, which a resumed fit reads instead of computing them.
 
 Engines are deterministic functions of table, spec and seed. So a fit is resumed by running the same program once more,
 in which every expensive step that the checkpoint holds is read, not computed: it ends in the same posterior, bit for

@@ -1,4 +1,4 @@
-"""What a family says of new rows, and of the functions behind them: predictions, and mechanisms to draw.
+"""Predictive and Mechanism: what a family predicts for new rows, and functions drawn from its posterior.
 
 A score integrates weights and noise out; its prediction does the same given the fitted table, so that log p(new row |
 table) is what the score of the table gains by the row. Mechanisms are drawn from the same posterior, so that what they

@@ -1,4 +1,4 @@
-"""What a model family promises: local scores that engines ask, specs that people give, and all that is said of them.
+"""The interface of a model family: LocalScore for engines, ScoreSpec for users, Family for all the rest.
 
 A spec, such as ``BGe()``, says which model; ``spec.prepare(values)`` reduces the table once to what all sets of parents
 share; the prepared :class:`LocalScore` then answers log p(x_target | x_parents). Summed over the nodes of a graph, plus

@@ -1,4 +1,4 @@
-"""Files that somebody else may have made, read within bounds: JSON, and arrays without pickle.
+"""Safe reading of files that somebody else may have made: JSON and arrays, within bounds, without pickle.
 
 Sizes are known before anything is unfolded, only plain arrays of numbers are made, and no file is opened that lies
 outside the folder it was asked from.

@@ -1,4 +1,4 @@
-"""What must hold of a stored run before anything is made of it: its words, its numbers, its graphs.
+"""Checks of a stored run before it is used: its config, its numbers, its graphs.
 
 A run may come from somebody else. Whatever passes can be asked every question: texts stand where texts are shown,
 numbers where numbers are computed with, and what is shown as a line of a program cannot begin another line.
