@@ -104,7 +104,7 @@ class NoGraph(AtOnce):
     def finish(self, state: None, stopped: str | None) -> Outcome:
         table = self.problem.table
         nothing = np.zeros((table.d, table.d))
-        status = Status("ok", "The empty graph, as asked for: the data were not looked at.")
+        status = Status("ok", "The empty graph, as requested: the data were not used.")
         return found(self.problem, GraphSamples.from_dense(table.names, nothing > 0), nothing, status, {})
 
 
@@ -122,7 +122,7 @@ class RandomGraphs(AtOnce):
             self.problem,
             samples=GraphSamples.from_counts(table.names, *lists),
             scores=ranking(np.full((table.d, table.d), given_order / 2)),
-            status=Status("ok", "Random graphs, as asked for: the data were not looked at."),
+            status=Status("ok", "Random graphs, as requested: the data were not used."),
             diagnostics={"edge_probability": given_order / 2},
         )
 

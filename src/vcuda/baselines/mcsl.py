@@ -297,7 +297,7 @@ def _status(schedule: SubproblemSchedule, info: dict[str, Any], broken: bool, st
     if broken:
         return Status(
             "failed",
-            "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
+            "Training diverged (numbers are not finite), and the result is the last finite state: do not use it. "
             "Standardised columns usually help.",
         )
     early = interrupted(stopped, f"{info['steps']:,} steps")
@@ -313,4 +313,4 @@ def _status(schedule: SubproblemSchedule, info: dict[str, Any], broken: bool, st
         return Status(
             "warning", f"The constraint was not met after {info['steps']:,} steps, though the graph is a DAG."
         )
-    return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")
+    return Status("ok", "The training met its constraint. The result is one graph without a measure of uncertainty.")

@@ -109,12 +109,12 @@ def _status(
 ) -> Status:
     """Turn the diagnostics into a code and a sentence; ``equivalent`` scores cannot direct every edge."""
     if not sound.any():
-        return Status("failed", "Every restart broke down (numbers that are not finite): do not use this result.")
+        return Status("failed", "Every restart diverged (numbers are not finite): do not use this result.")
     troubles = []
     if stopped is not None:
         troubles.append(f"stopped by {stopped} after {diagnostics['steps']} steps, before the order had settled")
     if not sound.all():
-        troubles.append(f"{int((~sound).sum())} restarts broke down and were left out")
+        troubles.append(f"{int((~sound).sum())} restarts diverged and were left out")
     if crowded:
         shown = ", ".join(crowded[:5]) + (" and others" if len(crowded) > 5 else "")
         troubles.append(f"raise max_parents ({diagnostics['max_parents']}), which these columns came near to: {shown}")
