@@ -189,7 +189,7 @@ BAD_TABLES: dict[str, BadTable] = {
         ("line 8 is not UTF-8", "save the file as UTF-8"),
     ),
     "UTF-16": BadTable(text("a,b,c", *GOOD_ROWS, encoding="utf-16"), ("line 1 is not UTF-8", "UTF-8")),
-    "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is whole")),
+    "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is complete")),
     "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension names")),
     "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension names")),
     "text in Parquet": BadTable(

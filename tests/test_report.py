@@ -172,7 +172,7 @@ def test_it_tells_what_was_asked_found_and_how_to_repeat_it(plain, plain_page):
         "linear: each variable is a weighted sum",
         plain.status.sentence,
         plain.consensus().rule,
-        "cannot tell graphs of one Markov equivalence class apart",
+        "gives all graphs of one Markov equivalence class the same score",
         "log evidence",
         made["data"]["fingerprint"],
         made["versions"]["jax"],
