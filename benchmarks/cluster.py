@@ -35,7 +35,7 @@ from vcuda.errors import ConvergenceWarning
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders.candidates import first_candidates
-from vcuda.infer.orders.lazy_tables import foresee_tables, growing, screen_of
+from vcuda.infer.orders.lazy_tables import foresee_tables, screen_of, with_lazy_tables
 from vcuda.infer.orders.score_tables import build_tables
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.prefetch import Prefetch
@@ -97,7 +97,7 @@ def first_tables(values: np.ndarray, workers: Workers, started: Callable[[], Non
     nodes = values.shape[1]
     prior = edge_prior(nodes, DagPrior.for_nodes(nodes).edge_probability)
     with one_blas_thread():
-        score = growing(GaussianProcess().prepare(values), prior)
+        score = with_lazy_tables(GaussianProcess().prepare(values), prior)
         candidates = first_candidates(screen_of(score), prior, order=None, tolerance=4.0, fill=8, cap=12)
         started()
 

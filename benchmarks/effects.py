@@ -216,7 +216,7 @@ def _tell_effects(noise: str, lines: pd.DataFrame) -> None:
         if len(some):
             share, error = share_and_error(some, "zero")
             seen = some.probability_zero.mean()
-            print(f"  told {seen:5.1%}, happened {share:5.1%} +- {error:.1%} ({len(some)} pairs)")
+            print(f"  stated {seen:5.1%}, happened {share:5.1%} +- {error:.1%} ({len(some)} pairs)")
 
 
 def _tell_experiments(lines: pd.DataFrame) -> None:

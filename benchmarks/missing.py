@@ -155,7 +155,7 @@ def tables(lines: list[Line]) -> str:
     first = markdown(
         [
             *setting,
-            "gaps",
+            "missing",
             "sets",
             "AP complete",
             "AP imputed",

@@ -127,7 +127,7 @@ BAD_TABLES: dict[str, BadTable] = {
     ),
     "text beside numbers": BadTable(
         text("a,city", "1.5,Rome", "2,Bern", "3,Rome", "4,Bern", "5,Wien"),
-        ("'city'", "'Bern'", "categories", "'a' holds numbers", "0 and 1", "leave them out", "pandas.qcut"),
+        ("'city'", "'Bern'", "labels", "'a' holds numbers", "0 and 1", "leave them out", "pandas.qcut"),
     ),
     "many labels": BadTable(
         text("a,word", *(f"{k % 3},word{k % 60}" for k in range(90))),
@@ -189,16 +189,16 @@ BAD_TABLES: dict[str, BadTable] = {
         ("line 8 is not UTF-8", "save the file as UTF-8"),
     ),
     "UTF-16": BadTable(text("a,b,c", *GOOD_ROWS, encoding="utf-16"), ("line 1 is not UTF-8", "UTF-8")),
-    "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is whole")),
-    "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension tells")),
-    "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension tells")),
+    "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is complete")),
+    "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension names")),
+    "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension names")),
     "text in Parquet": BadTable(
         parquet(city=["Rome", "Bern", "Oslo", "Riga", "Wien"]),
         ("data row 1", "'city'", "'Rome'", "leave the column"),
     ),
     "categories in Parquet": BadTable(
         parquet(kind=pa.array(["x", "y", "x", "y", "y"]).dictionary_encode()),
-        ("'kind'", "categories", "0 and 1"),
+        ("'kind'", "labels", "0 and 1"),
     ),
     "times in Parquet": BadTable(
         parquet(when=pa.array([1, 2, 3, 4, 5], pa.timestamp("s"))), ("'when'", "dates or times", "days since")

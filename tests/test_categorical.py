@@ -187,8 +187,8 @@ def test_numbers_stay_numbers_and_a_note_may_suggest_the_discrete_model():
 def test_columns_that_divide_the_rows_in_the_same_way_are_named():
     data = vcuda.as_dataset(TABLE.assign(growth=TABLE["cancer"].map({"no": "benign", "yes": "malign"})))
     assert data.notes == (
-        "Columns 'cancer' and 'growth' divide the rows in the same way: the data cannot tell them apart, leave out all "
-        "but one.",
+        "Columns 'cancer' and 'growth' divide the rows in the same way: the data cannot distinguish them, leave out "
+        "all but one.",
     )
     assert "6 rows are few for 5 columns" in vcuda.as_dataset(TABLE.iloc[[0, 3, 4, 6, 13, 23]]).notes[0]
 
@@ -200,11 +200,11 @@ def column(cells, **others) -> pd.DataFrame:
 REFUSED = {
     "numbers too": (
         column(np.linspace(0, 1, 60)),
-        "pandas table: column 'kind' holds categories ('x' and 'y') and column 'odd' holds numbers, and a table must "
-        "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out "
+        "pandas table: column 'kind' holds labels ('x' and 'y') and column 'odd' holds numbers, and a table must "
+        "be all of one kind: code the labels as numbers (0 and 1 for two of them), leave them out "
         "(exclude=, --exclude), or bin the numbers into categories (pandas.qcut).",
     ),
-    "many whole numbers": (column(range(60)), "column 'kind' holds categories ('x' and 'y') and column 'odd' holds"),
+    "many whole numbers": (column(range(60)), "column 'kind' holds labels ('x' and 'y') and column 'odd' holds"),
     "eleven whole numbers": (column(np.arange(60) % 11), "'odd' holds numbers"),
     "an identifier": (
         column([f"P{k}" for k in range(60)]),
@@ -335,9 +335,7 @@ def test_auto_takes_the_categorical_model_without_comparing_and_says_so(posterio
     assert posterior.provenance["model"]["score"] == "BDeu"
     assert "noise" not in posterior.provenance["model"]
     sentences = posterior.summary()["choice"]
-    assert (
-        sentences[0] == "Every column holds categories, so the model is categorical: it was not compared with others."
-    )
+    assert sentences[0] == "Every column holds labels, so the model is categorical; no other was compared."
     assert sentences[1].startswith("Engine exact: 5 columns")
     assert posterior.categories == tuple(LABELS.values())
     # With the order of time and 2,000 rows every edge of the network is found, and no other.
@@ -361,7 +359,7 @@ def test_numbers_are_categories_when_the_discrete_model_is_asked_for():
 
 
 FIT_REFUSED = {
-    "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds categories \('no' and"),
+    "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds labels \('no' and"),
     "a spec": ({"model": vcuda.MLP()}, "model MLP is for numbers"),
     "noise": ({"noise": "equal"}, "have no noise variances; leave noise out"),
     "log": ({"log": ["gene"]}, "have no logarithms; leave log out"),
@@ -580,7 +578,7 @@ def test_tables_that_are_too_large_to_draw_are_refused():
 
 
 def test_numbers_for_the_cause_and_all_effects_at_once_are_refused(posterior):
-    with pytest.raises(ConfigError, match="told for all labels of the cause, without at"):
+    with pytest.raises(ConfigError, match="covers all labels of the cause, so leave out at"):
         posterior.effect("tar", "cancer", at=[0.0, 1.0])
     with pytest.raises(ConfigError, match="probabilities of labels and no numbers; ask for single ones"):
         posterior.effects()

@@ -357,7 +357,7 @@ def test_results_that_cannot_be_printed_are_told_and_the_run_is_kept(closed, sim
 @needs_linux
 def test_help_that_cannot_be_printed_is_no_fault():
     done = shell("vcuda --help >/dev/full")
-    assert (done.returncode, done.stderr) == (2, "vcuda: the system refuses: No space left on device.\n")
+    assert (done.returncode, done.stderr) == (2, "vcuda: the operating system reports: No space left on device.\n")
 
 
 def test_a_deleted_working_directory_is_told(simulated, tmp_path):

@@ -186,7 +186,7 @@ def test_a_worker_that_dies_is_survived(client, workers):
 
 
 def test_an_item_that_kills_its_workers_ends_with_a_sentence(workers):
-    with pytest.raises(ClusterError, match="several workers died, one after the other, of the same part of the fit"):
+    with pytest.raises(ClusterError, match="several workers died on the same part of the fit"):
         workers.map(_deadly, [0])
     assert workers.map(_scaled, [2], shared={"factor": 2}) == [4]
 

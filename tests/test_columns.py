@@ -219,7 +219,7 @@ def test_names_of_the_others_do_not_matter(tmp_path):
         assert open_table(path, streamed=streamed, choice=ColumnChoice.of(["c", "a"], None)).names == ("a", "c")
     with pytest.raises(DataError, match="column 3 has no name"):
         vcuda.as_dataset(path, exclude=["twice"])
-    with pytest.raises(DataError, match="the name 'twice' stands over columns 2 and 5"):
+    with pytest.raises(DataError, match="the name 'twice' is used by columns 2 and 5"):
         vcuda.as_dataset(path, columns=["a", "twice"])
     # Columns of text files with spaces around their names, and numbers for names among others.
     path.write_text("\n".join([" a ,1,2,t", *(f"{k},{k * k},{k % 3},x" for k in range(8))]) + "\n")

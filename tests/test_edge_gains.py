@@ -60,7 +60,7 @@ def by_scores(score: LocalScore, graph: np.ndarray) -> tuple[np.ndarray, np.ndar
     ],
     ids=["equal", "shared", "bge", "additive"],
 )
-def test_toggles_are_differences_of_scores(spec, variance, tolerance):
+def test_edge_gains_are_differences_of_scores(spec, variance, tolerance):
     prepared = spec.prepare(table())
     score = prepared.at(variance) if isinstance(prepared, SharedNoise) else prepared
     graphs = dags()

@@ -170,7 +170,7 @@ def test_older_node_link_data_and_plain_edges_are_read():
         ("csv", "source,target,probability\na,b,2", "probability 2: expected"),
         ("csv", "source,target,probability\na,b,nan", "probability nan: expected"),
         ("csv", "source,target\na,a", "'a' cause itself"),
-        ("csv", "source,target\na,b\na,b", "stands there twice"),
+        ("csv", "source,target\na,b\na,b", "appears twice"),
         ("json", "[]", "no graph of nodes and edges"),
         ("json", '{"nodes": [], "edges": [{"source": "a", "target": "b"}]}', "none of the nodes"),
         ("json", '{"directed": false, "nodes": [], "edges": []}', "no directions"),

@@ -30,7 +30,7 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.straight_through.elbo import Trained, elbo_terms, pad_rows
 from vcuda.infer.variational import Variational
-from vcuda.infer.variational.edge_gains import regressions_of, toggles_of
+from vcuda.infer.variational.edge_gains import edge_gains_of, regressions_of
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.functional import Linear
@@ -159,7 +159,7 @@ def test_the_variational_engine_agrees_with_exact(spec, held):
     assert max(found.diagnostics["elbo"]) < exact.log_evidence + 0.5
 
 
-def test_toggles_of_parts_are_the_gains_of_the_score():
+def test_edge_gains_of_parts_are_the_gains_of_the_score():
     values, mask = chain(60, {1: 10, 2: 10, 3: 60})
     for spec in (BGe(), AdditiveBasis(features=3)):
         score = prepare(spec, values, mask)
@@ -168,7 +168,7 @@ def test_toggles_of_parts_are_the_gains_of_the_score():
             slots = np.array([*parents, *({0, 1, 2, 3} - {*parents, target})])
             real = np.arange(slots.size) < len(parents)
             with double_precision():
-                toggled = toggles_of(problem, np.int32(target), slots, real, np.float64(1.0))
+                toggled = edge_gains_of(problem, np.int32(target), slots, real, np.float64(1.0))
             expected = score.gains(target, parents)
             expected[parents] = score.losses(target, np.array(parents))
             others = np.arange(4) != target
@@ -246,7 +246,7 @@ def test_what_was_always_set_has_no_causes():
     posterior = vcuda.fit(values, interventions=mask, model="linear")
     assert posterior.edge_probabilities["X2"].sum() == 0.0
     assert posterior.edge_probabilities.loc["X2", "X3"] > 0.9
-    assert any("has no causes here: 'X2'" in sentence for sentence in posterior.summary()["choice"])
+    assert any("have no causes in the table: 'X2'" in sentence for sentence in posterior.summary()["choice"])
     with pytest.raises(KnowledgeError, match="X1 -> X2 is required, but 'X2' was set in every row"):
         vcuda.fit(values, interventions=mask, knowledge=vcuda.Knowledge(required=["X1 -> X2"]))
 

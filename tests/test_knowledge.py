@@ -142,7 +142,7 @@ def test_a_thousand_samples_of_every_engine_obey(name, tmp_path):
     check_obedience(knowledge, again.sample(SAMPLES, seed=5).dense())
     np.testing.assert_array_equal(again.edge_probabilities, marginals)
     assert Knowledge.from_dict(again.provenance["knowledge"]) == knowledge
-    assert "obeys what was said to be known" in again.summary()["choice"][-1]
+    assert "obeys the stated knowledge" in again.summary()["choice"][-1]
 
 
 def random_mixture(seed: int, required: np.ndarray) -> OrderMixture:
@@ -305,8 +305,8 @@ def test_models_are_compared_on_graphs_that_obey(method, monkeypatch):
 CONTRADICTIONS = [
     ({"required": ["a -> b", "b -> c", "c -> a"]}, "required edges 'a' -> 'b' -> 'c' -> 'a' form a cycle"),
     ({"required": ["a -> b"], "forbidden": ["a -> b"]}, "'a' -> 'b' is required, but it is forbidden as well"),
-    ({"required": ["a -> b"], "tiers": [["b"], ["a"]]}, "'a' stands in tier 2, after 'b' in tier 1"),
-    ({"required": ["a -> b"], "tiers": [["a", "b"]], "within_tiers": False}, "both stand in tier 1, and within_tiers"),
+    ({"required": ["a -> b"], "tiers": [["b"], ["a"]]}, "'a' is in tier 2, after 'b' in tier 1"),
+    ({"required": ["a -> b"], "tiers": [["a", "b"]], "within_tiers": False}, "both are in tier 1, and within_tiers"),
     ({"required": ["a -> b"], "roots": ["b"]}, "'b' is a root, which has no causes"),
     ({"required": ["a -> b"], "sinks": ["a"]}, "'a' is a sink, which has no effects"),
     ({"probabilities": {("a", "b"): 1.0}}, "is 1, but must lie between 0 and 1: say what is certain as a required"),
@@ -318,7 +318,7 @@ CONTRADICTIONS = [
     ({"probabilities": {("a", "b"): 0.5}, "forbidden": ["a -> b"]}, "has a probability, but it is forbidden as well"),
     ({"probabilities": {("a", "b"): 0.5}, "required": ["a -> b"]}, "has a probability, but is required as well"),
     ({"probabilities": {("a", "b"): 0.5}, "roots": ["b"]}, "has a probability, but 'b' is a root"),
-    ({"tiers": [["a"], ["b"], ["a"]]}, "column 'a' stands in tiers 1 and 3"),
+    ({"tiers": [["a"], ["b"], ["a"]]}, "column 'a' is in tiers 1 and 3"),
     ({"forbidden": ["a -> a"]}, "'a' -> 'a' goes from a column to itself"),
     ({"required": "a -> b"}, "required must be a list, not 'a -> b': put it in brackets"),
     ({"required": ["a, b"]}, "must hold edges such as"),
@@ -379,7 +379,7 @@ def test_files_say_the_same_as_python(tmp_path):
 
 
 BAD_FILES = [
-    ("known.toml", "required = [", "known.toml: this is no TOML"),
+    ("known.toml", "required = [", "known.toml: this is not TOML"),
     ("known.toml", 'required = ["a -> b"]\nsink = ["b"]', "known.toml: knowledge has no key 'sink'"),
     ("known.csv", "source,target\na,b\n", "line 1 names no column 'kind': begin with source,target,kind"),
     ("known.csv", "source,target,kind,tier\na,b,required,1\n", "tiers, roots and sinks go into a .toml file"),
@@ -424,7 +424,7 @@ def test_flags_of_the_command_line(tmp_path, capsys):
     seen = ["--require", "c -> b", "--forbid", "a->d", "--tier", "a, c", "--tier", '"e, late",b']
     more = ["--no-within-tiers", "--root", "d", "--sink", "b", "--knowledge", known]
     assert run("fit", data, "-o", folder, "--model", "linear", *seen, *more) == 2
-    assert "'a' -> 'c' is required, but both stand in tier 1" in capsys.readouterr().err
+    assert "'a' -> 'c' is required, but both are in tier 1" in capsys.readouterr().err
     assert run("fit", data, "-o", folder, "--model", "linear", *seen, *more[1:]) == 0
     assert "2 edges required, 1 edge forbidden, 2 tiers, 1 root, 1 sink" in " ".join(capsys.readouterr().out.split())
     posterior = vcuda.Posterior.load(folder)
@@ -460,4 +460,4 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
             exec(compile(content, str(PAGE), "exec"), scope)
         else:
             Path(title).write_text(content)
-    assert "obeys what was said to be known" in capsys.readouterr().out
+    assert "obeys the stated knowledge" in capsys.readouterr().out

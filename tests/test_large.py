@@ -185,7 +185,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 IN_MEMORY = {"holes": "categories are missing in column 'a'", "mixed": "a table must be all of one kind"}
 IN_BLOCKS = {
-    "gaps": "gaps are filled in by a fit of tables that fit into memory",
+    "gaps": "a fit imputes missing values only in tables that fit into memory",
     "labels": "categories are taken from tables that fit into memory",
     "holes": "categories are taken from tables that fit into memory",
     "mixed": "categories are taken from tables that fit into memory",

@@ -49,7 +49,7 @@ def posterior(gappy):
 
 @pytest.mark.parametrize("name", TABLES_WITH_GAPS)
 def test_the_refusal_says_what_fills_gaps(name, tmp_path):
-    with pytest.raises(DataError, match=r"a fit .* fills gaps by itself, by imputation"):
+    with pytest.raises(DataError, match=r"a fit .* imputes missing values by itself"):
         as_dataset(TABLES_WITH_GAPS[name].write(tmp_path))
 
 
@@ -129,7 +129,7 @@ def test_a_column_that_is_missing_in_most_rows_is_noted():
     values = chain(60)
     values[:40, 1] = np.nan
     notes = as_dataset(values, names=NAMES, missing="keep").notes
-    assert notes == ("Column 'b' is missing in 67% of the rows: what is found of it rests on few values.",)
+    assert notes == ("Column 'b' is missing in 67% of the rows: its edges rest on few values.",)
 
 
 def test_copies_are_found_in_the_complete_rows():
@@ -281,8 +281,8 @@ def test_the_posterior_is_the_mean_over_fillings(gappy, posterior):
     note = posterior.provenance["data"]["notes"][-1]
     largest = np.ptp(members, axis=0).max()
     cells = int(gappy.isna().to_numpy().sum())
-    assert note.startswith(f"{cells} of 480 cells ({100 * cells / 480:.2g} %) were missing and filled in 4 times; ")
-    assert f"differs between fillings by up to {largest:.2f} (for '" in note
+    assert note.startswith(f"{cells} of 480 cells ({100 * cells / 480:.2g} %) were missing and imputed 4 times; ")
+    assert f"differs between imputations by up to {largest:.2f} (for '" in note
     assert posterior.status.code == "ok"
     assert posterior.provenance["data"]["fingerprint"] == data.fingerprint
 
@@ -360,8 +360,8 @@ def test_the_model_is_chosen_once_and_told(gappy, monkeypatch):
     fitted = vcuda.fit(np.exp(gappy), imputations=2)
     assert set(fitted.provenance["logarithm"]) >= {"a", "b", "c"}
     choice = fitted.provenance["choice"]["sentences"]
-    assert "Model, noise and logarithms were chosen on the first filling of the missing cells." in choice
-    assert "The posterior is the mean over 2 fillings of the missing cells, all fitted in this way." in choice
+    assert "Model, noise and logarithms were chosen on the first imputation of the missing values." in choice
+    assert "The posterior is the mean over 2 imputations of the missing values, all fitted in this way." in choice
     assert choice.count("Engine exact: 4 columns are few enough to count every graph.") == 1
     # The last fillings were drawn on the scale on which the columns are fitted.
     taken = [name in fitted.provenance["logarithm"] for name in NAMES]
@@ -386,7 +386,7 @@ def test_knowledge_holds_in_every_filling(gappy):
 
 def test_one_filling_tells_that_it_cannot_tell(gappy):
     fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=1)
-    assert "filled in once" in fitted.provenance["data"]["notes"][-1]
+    assert "imputed once" in fitted.provenance["data"]["notes"][-1]
     assert fitted.diagnostics["imputation_sd_largest"] == 0
     for wrong in (0, -1, 2.5, True, "many"):
         with pytest.raises(ConfigError, match="imputations must be a whole number"):
@@ -406,7 +406,7 @@ def interrupt_at(filling: int, *, of: int, seen: list | None = None):
     def progress(step):
         if seen is not None:
             seen.append(step)
-        if step.detail.startswith(f"filling {filling} of {of}"):
+        if step.detail.startswith(f"imputation {filling} of {of}"):
             raise KeyboardInterrupt
 
     return progress
@@ -414,14 +414,14 @@ def interrupt_at(filling: int, *, of: int, seen: list | None = None):
 
 def test_an_interrupt_keeps_the_fillings_that_are_done(gappy):
     seen: list = []
-    with pytest.warns(ConvergenceWarning, match="Stopped by the user after 2 of 5 fillings of the missing cells"):
+    with pytest.warns(ConvergenceWarning, match="Stopped by the user after 2 of 5 imputations of the missing"):
         fitted = vcuda.fit(
             gappy, model="linear", engine="exact", imputations=5, progress=interrupt_at(3, of=5, seen=seen)
         )
     assert len(fitted.graph_posterior.members) == fitted.diagnostics["imputations"] == 2
     assert fitted.status.code == "interrupted"
-    assert "filled in 2 times" in fitted.provenance["data"]["notes"][-1]
-    assert seen[0].detail == "filling 1 of 5: drawing the missing cells"
+    assert "imputed 2 times" in fitted.provenance["data"]["notes"][-1]
+    assert seen[0].detail == "imputation 1 of 5: imputing the missing values"
     assert all(0 <= step.done <= step.total == 5 for step in seen)
     at_work = [int(step.detail.split()[1]) for step in seen]
     assert at_work == sorted(at_work)
@@ -435,14 +435,14 @@ def test_a_filling_that_was_interrupted_half_way_is_not_kept_beside_others(gappy
 
     def half_way(filling):
         def progress(step):
-            if step.detail.startswith(f"filling {filling} of 3: sampling orders"):
+            if step.detail.startswith(f"imputation {filling} of 3: sampling orders"):
                 raise KeyboardInterrupt
 
         return progress
 
     reports = {
-        1: "In the first of 3 fillings of the missing cells: stopped by the user",
-        2: "Stopped by the user after 1 of 3 fillings of the missing cells",
+        1: "In the first of 3 imputations of the missing values: stopped by the user",
+        2: "Stopped by the user after 1 of 3 imputations of the missing values",
     }
     for filling, sentence in reports.items():
         with pytest.warns(ConvergenceWarning, match=sentence):
@@ -468,7 +468,7 @@ def test_the_status_is_the_worst_of_the_fillings(gappy, monkeypatch):
     with pytest.warns(ConvergenceWarning):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=3)
     assert fitted.status.code == "warning"
-    assert fitted.status.sentence == "In 2 of 3 fillings of the missing cells: it was warning."
+    assert fitted.status.sentence == "In 2 of 3 imputations of the missing values: it was warning."
 
 
 def few_values_of_b(seed: int) -> pd.DataFrame:
@@ -529,12 +529,12 @@ def test_the_time_is_shared_by_the_fillings(gappy, monkeypatch):
         return found
 
     monkeypatch.setattr(verb, "fit_scored", slow)
-    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 fillings"):
+    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 imputations"):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=5, time_limit=10.0)
     assert len(fitted.graph_posterior.members) == 3
     assert deadlines == [110.0] * 3
     now[0], deadlines[:] = 100.0, []
-    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 fillings"):
+    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 3 of 5 imputations"):
         vcuda.fit(gappy, model="linear", engine=vcuda.Orders(replicas=2), imputations=5, time_limit=10.0)
     assert deadlines == [102.0, 104.0 + 6 / 4, 108.0 + 2 / 3]
 
@@ -551,7 +551,7 @@ def test_fillings_cut_short_do_not_blur_the_others(gappy, monkeypatch):
 
     monkeypatch.setattr(verb, "fit_scored", first_is_late)
     monkeypatch.setattr(route, "_was_interrupted", lambda *reports: False)
-    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 2 of 3 fillings"):
+    with pytest.warns(ConvergenceWarning, match="Stopped by the time limit after 2 of 3 imputations"):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=3, time_limit=1000)
     assert len(fitted.graph_posterior.members) == 2
 
@@ -571,9 +571,9 @@ def test_the_command_fits_and_checks_a_table_with_gaps(run, gappy, tmp_path):
     options = ("--model", "linear", "--engine", "exact", "--imputations", 3)
     answer = run("fit", tmp_path / "gaps.csv", "-o", tmp_path / "run", *options)
     assert answer.code == 0
-    assert "were missing and filled in 3 times" in answer.out
+    assert "were missing and imputed 3 times" in answer.out
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "were missing and filled in 3 times" in page
+    assert "were missing and imputed 3 times" in page
     assert "imputation sd largest" in page
     assert vcuda.Posterior.load(tmp_path / "run").diagnostics["imputations"] == 3
     assert run("fit", tmp_path / "gaps.csv", "-o", tmp_path / "other", "--imputations", 0).code == 2

@@ -173,11 +173,11 @@ def test_it_tells_what_was_asked_found_and_how_to_repeat_it(plain, plain_page):
         "linear: each variable is a weighted sum",
         plain.status.sentence,
         plain.consensus().rule,
-        "cannot tell graphs of one Markov equivalence class apart",
+        "gives all graphs of one Markov equivalence class the same score",
         "log evidence",
         made["data"]["fingerprint"],
         made["versions"]["jax"],
-        "Nothing in the table asked for a remark.",
+        "The checks found nothing to note.",
     ):
         assert part in words
     strongest = plain.edges().iloc[0]
@@ -239,7 +239,7 @@ def test_effects_that_bend_are_drawn():
 def test_without_functions_and_without_edges_it_says_so():
     posterior = vcuda.fit(chain(("a", "b", "c")), engine="empty", seed=0)
     words = " ".join(Page(report_page(posterior)).words)
-    assert "No pair is joined with a probability of 0.5 or more" in words
+    assert "No pair has an edge with a probability of 0.5 or more" in words
     assert "No edge is sure enough for a curve." in words
 
 

@@ -305,7 +305,7 @@ def test_another_fit_is_refused_and_told_how_it_differs(tmp_path, at_once):
 )
 def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
     (tmp_path / "request.json").write_text(content)
-    with pytest.raises(RunError, match="start the fit anew"):
+    with pytest.raises(RunError, match="start the fit again"):
         opened(tmp_path, resume=True)
 
 
@@ -697,7 +697,7 @@ def test_a_command_that_is_killed_goes_on(run, csv, tmp_path):
     assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "alone").iterdir()}
     answer = run("fit", "--resume", folder)
     assert answer.code == 2
-    assert "has ended by itself" in answer.err
+    assert "has finished" in answer.err
 
 
 def test_a_full_disk_at_the_end_loses_nothing(run, csv, tmp_path, at_once, monkeypatch):

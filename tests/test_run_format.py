@@ -1,6 +1,6 @@
 """Runs that earlier versions saved are read for ever: the same edges, graphs and predictions as when they were saved.
 
-How they were made stands in ``fixtures/make_runs.py``. When one of these tests fails, mend the reading, not the folder.
+How they were made stands in ``fixtures/make_runs.py``. When one of these tests fails, fix the reading, not the folder.
 """
 
 import json
@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import vcuda
-from vcuda.posterior.storage import FORMAT, LAWS
+from vcuda.posterior.storage import FORMAT, GRAPH_POSTERIORS
 
 FOLDERS = sorted(path.parent for path in (Path(__file__).parent / "fixtures").glob("run-format-*/*/config.json"))
 # Averages over draws may change with the way of drawing: by the spread between seeds that was stored, which comes from
@@ -33,7 +33,7 @@ def test_every_law_of_every_format_has_a_run():
             for folder in FOLDERS
             if folder.parent.name == f"run-format-{number}"
         }
-        assert kinds == set(LAWS)
+        assert kinds == set(GRAPH_POSTERIORS)
 
 
 def test_edges_are_what_they_were(run):

@@ -172,8 +172,8 @@ def test_old_flags_work_with_a_note(run, tmp_path):
     wish = ("--without", "c", "--model", "discrete", "--engine", "exact", "--no-report", "--quiet")
     answer = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", *wish)
     assert answer.code == 0
-    assert "vcuda: --without is now --exclude; the old name goes with the next release\n" in answer.err
-    assert "vcuda: --model discrete is now --model categorical; the old name goes with the next release\n" in answer.err
+    assert "vcuda: --without is now --exclude; the next release removes the old name\n" in answer.err
+    assert "vcuda: --model discrete is now --model categorical; the next release removes the old name\n" in answer.err
     posterior = vcuda.Posterior.load(tmp_path / "run")
     assert posterior.names == ("a", "b")
     assert posterior.provenance.model_name == "categorical"

@@ -166,7 +166,7 @@ def test_a_column_of_few_numbers_among_words_is_refused_at_a_word(tmp_path, rng)
         (pa.array([None, "y"] * 30), "data row 2 of column 'd' holds 'y', which is not a number"),
         (
             pa.array(["x", "y"] * 30).dictionary_encode(),
-            "column 'd' holds categories: leave the column out",
+            "column 'd' holds labels: leave the column out",
         ),
         (pa.array([pd.Timestamp(2020, 1, 1)] * 60), "column 'd' holds dates or times"),
         (pa.array([[1.0]] * 60), "column 'd' holds values of type list"),
@@ -196,7 +196,7 @@ def test_numbers_of_every_kind_are_taken(kind, tmp_path, rng):
 @pytest.mark.parametrize(
     ("header", "fragment"),
     [
-        ("a,a,c", "the name 'a' stands over columns 1 and 2"),
+        ("a,a,c", "the name 'a' is used by columns 1 and 2"),
         (",b,c", "looks like row numbers"),
         ("1,2,3", "the first line holds only numbers"),
     ],

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# In the order of the data path. The imports above tell type checkers and editors the same; a test compares.
+# In the order of the data path. The imports above say the same to type checkers and editors; a test compares.
 _HOMES = {
     "vcuda.data.dataset": ("Dataset",),
     "vcuda.data.reading": ("as_dataset",),

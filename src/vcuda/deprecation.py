@@ -8,5 +8,5 @@ import warnings
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
     """Warn that ``old`` will go, and name what to use instead; the warning points at the caller's caller."""
     warnings.warn(
-        f"{old} is now {new}; the old name goes with the next release", DeprecationWarning, stacklevel=stacklevel
+        f"{old} is now {new}; the next release removes the old name", DeprecationWarning, stacklevel=stacklevel
     )

@@ -1,8 +1,8 @@
-"""What can go wrong, by who can mend it. The command line turns each of these into one sentence and exit code 2."""
+"""Exceptions and warnings. The command line turns each of the errors into one sentence and exit code 2."""
 
 
 class VcudaError(Exception):
-    """Something the user can mend: the message says what was expected, what came, and what to do."""
+    """An error that the user can fix: the message says what was expected, what came, and what to do."""
 
 
 class DataError(VcudaError):

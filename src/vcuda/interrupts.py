@@ -1,7 +1,7 @@
 """Ctrl-C on the command line: one answer, whatever the program is doing at that moment.
 
 Python's own answer is an exception wherever the program happens to be. Inside imports, callbacks and compiled libraries
-such an exception is swallowed, becomes a traceback, or ends the process by a signal. Here nothing is raised: the answer
+such an exception is swallowed, becomes a traceback, or ends the process by a signal. So nothing is raised: the answer
 to a signal ends the process, with a sentence that says what was saved, or is put off by whoever has something to save.
 
 This module imports next to nothing, so that it can be at work before anything else is imported.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def memory_available() -> int:
-    """The bytes that this process may still take, as far as the system tells, otherwise 8 GB."""
+    """The bytes that this process may still take, as far as the system reports them, otherwise 8 GB."""
     limits: list[int] = []
     for file, pattern, unit in (
         ("/proc/meminfo", r"MemAvailable:\s+(\d+) kB", 1024),

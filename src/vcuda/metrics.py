@@ -64,7 +64,7 @@ def skeleton_average_precision(scores: Any, truth: npt.ArrayLike) -> float:
     """The average precision over unordered pairs, each scored by the sum of its two directions.
 
     In a DAG the two directions exclude each other, so that their sum is the probability of an adjacency. Fair
-    to a model that cannot tell the members of an equivalence class apart. NaN when the truth has no edges.
+    to a model that cannot distinguish the members of an equivalence class. NaN when the truth has no edges.
     """
     values, labels = _score_matrix(scores), _truth(truth, scores)
     _same_nodes(len(values), labels)
@@ -100,9 +100,9 @@ def calibration(probabilities: Any, truth: npt.ArrayLike, *, bins: int = 10) -> 
     values, labels = _cells(probabilities, truth)
     which = np.minimum((_probabilities(values) * bins).astype(np.int64), bins - 1)
     pairs = np.bincount(which, minlength=bins)
-    filled = np.where(pairs > 0, pairs, np.nan)
-    probability = np.bincount(which, weights=values, minlength=bins) / filled
-    frequency = np.bincount(which, weights=labels, minlength=bins) / filled
+    counts = np.where(pairs > 0, pairs, np.nan)
+    probability = np.bincount(which, weights=values, minlength=bins) / counts
+    frequency = np.bincount(which, weights=labels, minlength=bins) / counts
     error = float(np.nansum(pairs * np.abs(frequency - probability)) / labels.size)
     return Calibration(probability, frequency, pairs, error)
 
@@ -114,7 +114,7 @@ def expected_edges(result: Any) -> float:
 
 
 def expected_shd(samples: GraphSamples, truth: npt.ArrayLike) -> float:
-    """The weighted mean over samples of the pairs to mend: missing, extra or reversed, each counted once.
+    """The weighted mean over samples of the pairs to correct: missing, extra or reversed, each counted once.
 
     The empty graph has as many as the truth has edges.
     """

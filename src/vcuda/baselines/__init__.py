@@ -1,4 +1,4 @@
-"""BASELINES: other methods on the same data, with the same answers; to compare with, and to know the floor.
+"""BASELINES: other methods, run and reported like the engines, to compare with.
 
 A new one is one line in ``BASELINES``. The options of each, such as ``vcuda.baselines.Dibs``, are imported when they
 are first used.

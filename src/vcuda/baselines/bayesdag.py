@@ -392,7 +392,7 @@ def _status(spec: BayesDag, info: dict[str, Any], broken: bool, stopped: str | N
     if broken:
         return Status(
             "failed",
-            "The chains broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
+            "The chains diverged (numbers are not finite), and the result is the last finite state: do not use it. "
             "Standardised columns usually help.",
         )
     early = interrupted(stopped, f"{info['steps']:,} steps")
@@ -403,5 +403,5 @@ def _status(spec: BayesDag, info: dict[str, Any], broken: bool, stopped: str | N
             "warning", "The graphs are all but empty: an edge costs too much against this many rows. Lower sparsity."
         )
     return Status(
-        "ok", f"The {spec.chains} chains ran to their end; nothing here tells whether they have forgotten their start."
+        "ok", f"The {spec.chains} chains ran to their end; no diagnostic says whether they have forgotten their start."
     )

@@ -280,7 +280,7 @@ class SampledTraining(Engine[Course]):
         if state.broken:
             return Status(
                 "failed",
-                "Training broke down (numbers that are not finite); what is left is the best sound state: do not use "
+                "Training diverged (numbers are not finite), and the result is the best finite state: do not use "
                 "it. Standardised columns usually help.",
             )
         early = interrupted(stopped, f"{state.epoch:,} epochs")
@@ -288,6 +288,6 @@ class SampledTraining(Engine[Course]):
             return early
         if not self._is_at_rest(state):
             return Status(
-                "warning", f"After all {state.epoch:,} epochs held-out rows were still predicted better: give it more."
+                "warning", f"After all {state.epoch:,} epochs held-out predictions still improved: run more epochs."
             )
         return Status("ok", f"After {state.epoch:,} epochs held-out rows were predicted no better; the best was kept.")

@@ -83,7 +83,7 @@ class Program:
     def init(self, rng: np.random.Generator, nodes: int) -> State:
         """Every order equally likely, edges a little likelier than not, and networks that have seen nothing."""
         layers = fan_in_layers(rng, nodes, self.spec.hidden)
-        # Here a node's own column is an input too, though it is always masked.
+        # A node's own column is an input too, though it is always masked.
         narrower = (max(nodes - 1, 1) / nodes) ** 0.5
         weights = (layers.weights[0] * narrower, *layers.weights[1:])
         biases = (layers.biases[0] * narrower, *layers.biases[1:]) if self.spec.bias else ()

@@ -313,7 +313,7 @@ def _status(info: dict[str, Any], broken: bool, stopped: str | None) -> Status:
     if broken:
         return Status(
             "failed",
-            "The particles broke down (numbers that are not finite); what is left is the last sound state: do not use "
+            "The particles diverged (numbers are not finite), and the result is the last finite state: do not use "
             "it. Standardised columns usually help.",
         )
     early = interrupted(stopped, f"{info['steps']:,} steps")

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Different families of a node that are told apart one by one; where a node has more, all are sorted.
+# Different families of a node that are distinguished one by one; where a node has more, all are sorted.
 FEW_KINDS = 64
 
 
 class Distinct(NamedTuple):
     """The different ones of many families, each of which is a place in ``(b, m, d)``, the target last.
 
-    ``number`` tells which of the ``total`` different ones a family is, ``first`` where one of each stands, with room
+    ``number`` says which of the ``total`` different ones a family is, ``first`` where one of each stands, with room
     for all.
     """
 

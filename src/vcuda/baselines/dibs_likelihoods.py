@@ -69,7 +69,7 @@ class Moments(NamedTuple):
 class BGeLikelihood:
     """The BGe score on the columns as they are, with mean 0, alpha_mu = 1, alpha_w = d + 2 and T = I/2.
 
-    It is that of `vcuda.models.scores.BGe` but for the standardised columns there; so units matter here.
+    It is that of `vcuda.models.linear.BGe` without standardised columns, so units matter.
     """
 
     excess = 2.0

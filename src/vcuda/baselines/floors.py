@@ -1,4 +1,4 @@
-"""The honest floor: what must be beaten before a method can be said to have learned anything."""
+"""Trivial baselines, which any method must beat: empty graph, base rate, sort-and-regress."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class NoGraph(AtOnce):
     def finish(self, state: None, stopped: str | None) -> Outcome:
         table = self.problem.table
         nothing = np.zeros((table.d, table.d))
-        status = Status("ok", "The empty graph, as asked for: the data were not looked at.")
+        status = Status("ok", "The empty graph, as requested: the data were not used.")
         return found(self.problem, GraphSamples.from_dense(table.names, nothing > 0), nothing, status, {})
 
 
@@ -122,7 +122,7 @@ class RandomGraphs(AtOnce):
             self.problem,
             samples=GraphSamples.from_counts(table.names, *lists),
             scores=ranking(np.full((table.d, table.d), given_order / 2)),
-            status=Status("ok", "Random graphs, as asked for: the data were not looked at."),
+            status=Status("ok", "Random graphs, as requested: the data were not used."),
             diagnostics={"edge_probability": given_order / 2},
         )
 
@@ -196,7 +196,7 @@ def _adaptive_lasso(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
 
     rows, columns = inputs.shape
     first = np.abs(np.linalg.lstsq(inputs, target, rcond=None)[0])
-    # The BIC needs the noise variance, which least squares cannot tell when there are not more rows than columns.
+    # The BIC needs the noise variance, which least squares cannot estimate when there are not more rows than columns.
     known = None if rows > columns + 1 else float(target.var())
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore", LassoWarning)  # columns that are copies of each other are left out, and said so

@@ -488,7 +488,7 @@ def _status(broken: bool, met: bool, taken: int, stopped: str | None) -> Status:
     if broken:
         return Status(
             "failed",
-            "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
+            "Training diverged (numbers are not finite), and the result is the last finite state: do not use it. "
             "Standardised columns usually help.",
         )
     early = interrupted(stopped, f"{taken:,} iterations")
@@ -500,4 +500,4 @@ def _status(broken: bool, met: bool, taken: int, stopped: str | None) -> Status:
             f"The graph still had cycles after {taken:,} iterations, and was cut at a threshold to be a DAG: give "
             "it more iterations.",
         )
-    return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")
+    return Status("ok", "The training met its constraint. The result is one graph without a measure of uncertainty.")

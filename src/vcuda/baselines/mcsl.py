@@ -211,7 +211,7 @@ class MaskTraining(Engine[Course]):
     Of two opposite edges not the one of the worse DAG gives way, but the one that is missed less while the others are
     still open and nodes are predicted from their children too; what is closed stays closed. In a chain x -> y -> z with
     coefficients of 1.5 and unit noise, once x and z are no inputs of each other, y without x costs 0.08 in mean squares
-    since z tells the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
+    since z says the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
     gcastle's program too in the one that it was given.
     """
 
@@ -297,7 +297,7 @@ def _status(schedule: SubproblemSchedule, info: dict[str, Any], broken: bool, st
     if broken:
         return Status(
             "failed",
-            "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
+            "Training diverged (numbers are not finite), and the result is the last finite state: do not use it. "
             "Standardised columns usually help.",
         )
     early = interrupted(stopped, f"{info['steps']:,} steps")
@@ -313,4 +313,4 @@ def _status(schedule: SubproblemSchedule, info: dict[str, Any], broken: bool, st
         return Status(
             "warning", f"The constraint was not met after {info['steps']:,} steps, though the graph is a DAG."
         )
-    return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")
+    return Status("ok", "The training met its constraint. The result is one graph without a measure of uncertainty.")

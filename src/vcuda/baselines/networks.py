@@ -65,7 +65,7 @@ def slopes(layers: Layers, mask: Array, row: Array, slope: float) -> jax.Array:
     """The derivative of every node's prediction by every input, at one row ``(d,)``: ``(d, d)``, input i of node j."""
 
     def total(inputs: jax.Array) -> jax.Array:
-        """Inputs of its own for each node, so that one backward pass tells all derivatives apart."""
+        """Inputs of its own for each node, so that one backward pass gives all derivatives separately."""
         units = jnp.einsum("ij,ijh->jh", inputs * mask, layers.weights[0]) + layers.biases[0]
         for weight, bias in zip(layers.weights[1:], layers.biases[1:], strict=True):
             units = jnp.einsum("jh,jhk->jk", jax.nn.leaky_relu(units, slope), weight) + bias
@@ -75,7 +75,7 @@ def slopes(layers: Layers, mask: Array, row: Array, slope: float) -> jax.Array:
 
 
 def as_networks(layers: Layers, log_variance: np.ndarray, slope: float) -> Networks:
-    """The trained layers as the law of a point estimate keeps them."""
+    """The trained layers as the posterior of a point estimate keeps them."""
     one = [np.asarray(array, dtype=np.float64)[None] for array in (*layers.weights, *layers.biases)]
     depth = len(layers.weights)
     return Networks(tuple(one[:depth]), tuple(one[depth:]), np.asarray(log_variance, dtype=np.float64)[None], slope)

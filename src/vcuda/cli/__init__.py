@@ -32,7 +32,7 @@ TOO_LITTLE_MEMORY = (
 
 
 class Commands(TyperGroup):
-    """All commands, with one answer to what the user can mend and to Ctrl-C."""
+    """All commands, with one answer to errors that the user can fix and to Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -67,7 +67,7 @@ def _of_the_system(error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and not _has_working_directory():
         return "the working directory was deleted: change into another one (cd), or give absolute paths."
     about = f" ({shortened(error.filename)})" if error.filename else ""
-    return f"the system refuses: {error.strerror or error}{about}."
+    return f"the operating system reports: {error.strerror or error}{about}."
 
 
 def _has_working_directory() -> bool:
@@ -128,7 +128,7 @@ def _occupy_closed_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and leave: exit code 0, 2 for what the user can mend, 130 after Ctrl-C, otherwise 1."""
+    """Run one command and leave: exit code 0, 2 for errors that the user can fix, 130 after Ctrl-C, otherwise 1."""
     _occupy_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -1,4 +1,4 @@
-"""The options of ``vcuda fit``: those of `FitSpec` as flags, and the knowledge that flags of their own say."""
+"""The options of ``vcuda fit``: the fields of `FitSpec` as flags, and flags for knowledge."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def number_or_text(value: str) -> float | str:
 
 def note_renamed(old: str, new: str) -> None:
     """Say on standard error which name to use instead of an old one."""
-    say(remarks(), f"vcuda: {old} is now {new}; the old name goes with the next release")
+    say(remarks(), f"vcuda: {old} is now {new}; the next release removes the old name")
 
 
 def flag_of(name: str) -> Any:

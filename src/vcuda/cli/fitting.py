@@ -1,4 +1,4 @@
-"""``vcuda fit``: from a table to a folder with the posterior, told in plain words."""
+"""``vcuda fit``: from a table to a folder with the posterior, with a summary in plain words."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="RUN",
-        help="Go on with the fit in this folder that was killed or stopped; nothing else need be given.",
+        help="Go on with the fit in this folder that was killed or stopped; no other option is needed.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,4 @@
-"""What people ask of a folder that ``vcuda fit`` wrote: edges, paths, effects, what changed, which experiment next."""
+"""Commands that answer questions about a run folder: edges, paths, effects, comparisons, the next experiment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to prin
 
 def edges(
     run: Run,
-    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.1,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out edges below this probability.")] = 0.1,
     consensus: Annotated[
         bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
     ] = False,
@@ -53,7 +53,7 @@ def edges(
 
 def paths(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the way begins.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the path starts.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="The variable where it ends.")],
     most: Most = 10,
     draws: Draws = 1_000,
@@ -136,7 +136,7 @@ def next_experiment(
         list[str] | None,
         typer.Option(
             "--already",
-            help="A variable that was set already; repeat for more. By default what the fit was told of.",
+            help="A variable that was set already; repeat for more. By default the interventions of the fit.",
             show_default=False,
         ),
     ] = None,
@@ -156,7 +156,7 @@ def next_experiment(
     if not (found.information > 0).any():
         say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
         return
-    say(results(), "By what setting the variable is expected to tell, in bits, and the directions that it settles:")
+    say(results(), "By the expected information from setting each variable, in bits, with the directions it settles:")
     _show(found, most)
 
 
@@ -198,9 +198,7 @@ def report(
         Path | None,
         typer.Option("--output", "-o", help="The file to write; by default report.html in RUN.", show_default=False),
     ] = None,
-    curves: Annotated[
-        int, typer.Option(min=0, help="Effects that are no straight lines, with their curves; each takes seconds.")
-    ] = 3,
+    curves: Annotated[int, typer.Option(min=0, help="Nonlinear effects to draw as curves; each takes seconds.")] = 3,
     seed: Seed = 0,
 ) -> None:
     """Write one HTML file to show: the graph, the edges, the effects, and how far to trust them."""
@@ -222,7 +220,7 @@ def export(
             show_default=False,
         ),
     ],
-    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out what is less probable.")] = 0.0,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out edges below this probability.")] = 0.0,
     consensus: Annotated[
         bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
     ] = False,

@@ -95,7 +95,7 @@ def _checked(notes: Any, run: Path) -> dict[str, Any]:
 
 def _nothing_to_resume(run: Path) -> str:
     if (run / "config.json").exists():
-        return f"the fit in {run} has ended by itself: there is nothing to go on with"
+        return f"the fit in {run} has finished: there is nothing to resume"
     return (
         f"{run} holds no checkpoint of a fit (the first is written after a few seconds); start one with: "
         f"vcuda fit TABLE -o {shlex.quote(str(run))}"
@@ -119,7 +119,7 @@ def stopped_in_words(checkpoint: Checkpoint, run: Path) -> str:
     """What is left of a fit that is interrupted before it has a result."""
     if not checkpoint.has_request:
         return interrupts.NOTHING_SAVED
-    return f"stopped before there was a result; nothing was saved but a checkpoint. Go on with: {go_on_with(run)}"
+    return f"stopped before there was a result; only a checkpoint was saved. Go on with: {go_on_with(run)}"
 
 
 def saved_in_words(run: Path) -> str:
@@ -134,7 +134,7 @@ def with_remedy(error: RunError | OSError, checkpoint: Checkpoint, run: Path) ->
         sentence = f"cannot write the run into {run}: {error.strerror or error}"
     if not checkpoint.has_request:
         return RunError(sentence)
-    return RunError(f"{sentence}; what was worked out is kept; when it can be written, go on with: {go_on_with(run)}")
+    return RunError(f"{sentence}; the checkpoint is kept: when the folder is writable, go on with {go_on_with(run)}")
 
 
 def resumed_in_words(times: int | None) -> str:

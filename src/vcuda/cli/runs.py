@@ -1,4 +1,4 @@
-"""``vcuda sample`` and ``vcuda evaluate``: what can be asked of a folder that ``vcuda fit`` wrote."""
+"""``vcuda sample`` and ``vcuda evaluate``, on a folder that ``vcuda fit`` wrote."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MEANINGS = {
     "skeleton_average_precision": "average precision when directions do not count",
     "true_edges": "edges of the true graph, which is also the distance of the empty graph",
     "brier": "mean squared error of the probabilities; smaller is better",
-    "base_rate_brier": "the same for one who knows only the share of true edges",
-    "calibration_error": "mean gap between stated probability and true share; 0 is honest",
+    "base_rate_brier": "the same for a forecast of the share of true edges alone",
+    "calibration_error": "mean difference between stated probability and true share; 0 is best",
     "expected_edges": "edges that the posterior expects",
-    "expected_shd": "pairs to mend in a sampled graph, on average; smaller is better",
+    "expected_shd": "pairs to correct in a sampled graph, on average; smaller is better",
     "expected_f1": "balance of precision and recall of a sampled graph, on average; 1 is perfect",
-    "expected_cpdag_shd": "pairs to mend between equivalence classes, on average; smaller is better",
+    "expected_cpdag_shd": "pairs to correct between equivalence classes, on average; smaller is better",
     "mse": "mean squared error of held-out cells, in the units of the table; smaller is better",
     "accuracy": "share of held-out cells whose most probable label is the right one; 1 is perfect",
     "log_likelihood": "mean log density of a held-out row; larger is better",

@@ -1,4 +1,4 @@
-"""How the commands speak: sentences, tables, progress, the answer to Ctrl-C, and files written as a whole.
+"""Terminal output of the commands: sentences, tables, progress, Ctrl-C, and atomic writes.
 
 Results go to standard output, everything else to standard error. Column names and file names come from the
 user's files and are never read as markup or as control codes of the terminal.

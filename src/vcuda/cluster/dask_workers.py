@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class _Shared(NamedTuple):
-    """Something that workers hold: the object here, the name that its content has, and the future of it there."""
+    """Something that workers hold: the object itself, a name made from its content, and its future on the cluster."""
 
     object: Any
     name: str
@@ -139,7 +139,7 @@ class DaskWorkers:
 
 
 class _Waiting:
-    """Waits for answers in a way that tells where it is, can be interrupted, and does not wait for the dead."""
+    """Waits for answers, reports progress, can be interrupted, and does not wait for the dead."""
 
     def __init__(self, client: Any, on_progress: OnProgress, total: int) -> None:
         self.client, self.on_progress, self.total = client, on_progress, total
@@ -203,8 +203,8 @@ def _failure(error: BaseException) -> ClusterError:
     """What stopped a part of the fit for good, in a sentence."""
     if type(error).__name__ == "KilledWorker":
         return ClusterError(
-            "several workers died, one after the other, of the same part of the fit: most often they have too little "
-            "memory. Give them more, or have fewer at once on a machine"
+            "several workers died on the same part of the fit, most often for lack of memory: give them more, or run "
+            "fewer of them on a machine"
         )
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return ClusterError(f"a part of the fit failed on a worker, {1 + RETRIES} times ({what})")

@@ -1,4 +1,4 @@
-"""What workers run: one item, with what it shares with others, in versions and threads as in the fit's own process."""
+"""What a worker runs: one item, with the versions and threads of the fitting process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("vcuda", "numpy", "scipy", "jax", "jaxlib")
 
 
 class Answer(NamedTuple):
-    """What a worker sends back: a result, or what is wrong with the request, which no other worker would mend."""
+    """What a worker sends back: a result, or what is wrong with the request, which would fail on any worker."""
 
     result: Any = None
     refusal: VcudaError | None = None
@@ -74,7 +74,7 @@ def unpacked(payload: bytes) -> Any:
 def disagreement(differing: dict[str, dict[str, str]], expected: dict[str, str]) -> ClusterError:
     worker, versions = next(iter(differing.items()))
     apart = [
-        f"{name} {versions.get(name)} and not {here}" for name, here in expected.items() if versions.get(name) != here
+        f"{name} {versions.get(name)} and not {own}" for name, own in expected.items() if versions.get(name) != own
     ]
     return ClusterError(
         f"the worker {worker} has {', '.join(apart)}: the same seed might give other numbers there. Install the same "

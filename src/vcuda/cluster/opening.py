@@ -65,7 +65,7 @@ def connected(where: str) -> Iterator[Any]:
     try:
         client = distributed.Client(where, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
-        raise ClusterError(f"no Dask scheduler answers at {where}: start it, or mend the address") from error
+        raise ClusterError(f"no Dask scheduler answers at {where}: start it, or correct the address") from error
     with client:
         yield client
 

@@ -1,9 +1,9 @@
 """What every distribution over DAGs can do, and the prior that it is compared with.
 
-Each distribution here draws two independent things: edge indicators W, Bernoulli with logits
+Each distribution draws two independent things: edge indicators W, Bernoulli with logits
 ``edge_logits``, and an order of the nodes. The graph has the edge i -> j when W[i, j] is one and i comes
 before j, so that no sample ever has a cycle and every DAG can be sampled (Theorem 1 of the paper). The
-distributions differ in the law of the order alone.
+distributions differ only in how the order is distributed.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Sampling many or very large graphs on the host, with NumPy alone.
 
-All distributions over DAGs here are one law: independent edges, of which those stay that point from lower to
+All distributions over DAGs have one form: independent edges, of which those stay that point from lower to
 higher priority. Given the probabilities of the edges and a draw of the priorities, a graph comes as a
 boolean matrix, at about the price of d^2 random bytes, or as a list of edges, at the price of the expected
 number of edges, for 100,000 nodes and more.
@@ -39,7 +39,7 @@ class _Band(NamedTuple):
 class BulkSampler:
     """Edge probabilities, prepared for sampling; make one with ``from_probabilities`` or ``from_sparse``.
 
-    A probability is that of the edge given that the priorities admit it. It is kept in float32, and the law
+    A probability is that of the edge given that the priorities admit it. It is kept in float32, and the distribution
     of the samples is exact to that precision. The state of ``rng`` alone determines the result.
 
     Attributes
@@ -183,7 +183,7 @@ class BulkSampler:
 def successes(rng: np.random.Generator, trials: int, probability: float) -> np.ndarray:
     """Which of so many independent trials succeed, as rising numbers, at a cost of their expected number.
 
-    The gaps between successes are geometric: floor(E / -log(1 - p)) trials fail before the next success,
+    The distances between successes are geometric: floor(E / -log(1 - p)) trials fail before the next success,
     with E exponential.
     """
     if probability >= 1.0:
@@ -193,7 +193,7 @@ def successes(rng: np.random.Generator, trials: int, probability: float) -> np.n
     while start < trials and rate > 0.0:
         expected = (trials - start) * probability
         draws = int(expected + 4.0 * np.sqrt(expected)) + 8
-        # No gap needs to be longer than all trials, and longer ones would overflow.
+        # No distance needs to be longer than all trials, and longer ones would overflow.
         failures = np.minimum(rng.standard_exponential(draws) / rate, trials).astype(np.int64)
         reached = start + np.cumsum(failures + 1)
         found.append(reached[: np.searchsorted(reached, trials, side="right")] - 1)

@@ -2,7 +2,7 @@
 
 With R the required edges, the priorities p become p'_j = max over j and its ancestors i in R of p_i. This is the
 identity wherever p obeys R already. Ties go to a topological order of R, so that every required edge points forward in
-the order of p'; it is then set in the graph, and all other edges are as before. The law of a graph stays that of
+the order of p'; it is then set in the graph, and all other edges are as before. A graph is still distributed as
 independent edges given an order, so that no sample has to be rejected and none fails to obey.
 """
 

@@ -47,7 +47,7 @@ def _order_mask_forward(soft_permutation: Array, order: Array) -> tuple[Array, A
 def _order_mask_backward(order: Array, upstream: Array) -> tuple[Array, None]:
     # The gradient is U P G^T + U^T P G for the upstream G. P gathers rows, U sums the rows below, U^T the rows
     # above, so that with X = P G^T and Y = P G one running sum is enough: (sum of all X) - X + (sum above of Y - X).
-    # A scan over rows, because jnp.cumsum is an associative scan here and takes eight times as long at d = 5000.
+    # A scan over rows, because jnp.cumsum is an associative scan and takes eight times as long at d = 5000.
     transposed = upstream.T
 
     def next_rank(above: Array, node: Array) -> tuple[Array, Array]:
@@ -161,7 +161,7 @@ class SinkhornParams(NamedTuple):
 class SinkhornDags:
     """Order by the best assignment under Gumbel noise, with the Sinkhorn relaxation backward.
 
-    A sample solves an assignment problem on the host, O(d^3) at worst. The order has no closed-form law:
+    A sample solves an assignment problem on the host, O(d^3) at worst. The order has no closed-form distribution:
     edge probabilities are means over samples.
 
     Attributes
@@ -288,7 +288,7 @@ def best_assignment(values: Array) -> Array:
 def _host_assignment(values: Array | np.ndarray) -> np.ndarray:
     from scipy.optimize import (
         linear_sum_assignment,
-    )  # here, because the import takes longer than all others of this file
+    )  # inside, because the import takes longer than all others of this file
 
     batch = np.asarray(values)
     flat = batch.reshape(-1, *batch.shape[-2:])

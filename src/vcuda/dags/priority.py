@@ -188,7 +188,7 @@ def _large_graph(spec: PriorityDags, logits: Array, noise: Array, priorities: Ar
     """The graph of ``PriorityDags.graph`` with the same gradient, written for few passes over memory.
 
     At 5,000 nodes a matrix is 100 MB, and storing one takes longer than to draw its noise. Left to JAX, the gradient
-    stores six of them on the way; here it is one, and a boolean one.
+    stores six of them on the way; this stores one, of booleans.
     """
     return _large_graph_forward(spec, logits, noise, priorities, allowed)[0]
 

@@ -16,7 +16,7 @@ from jax import Array
 # From this many entries on (256 nodes), noise and gradients are written for one pass over memory. Below, a call takes
 # well under a millisecond, and results keep every bit that they had before there were two ways.
 LARGE = 1 << 16
-# The Threefry-2x32 generator of JAX's keys counts in 32 bits here.
+# The Threefry-2x32 generator of JAX's keys counts in 32 bits.
 _MOST = 1 << 32
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)

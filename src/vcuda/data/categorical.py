@@ -1,4 +1,4 @@
-"""Columns of categories: which columns are such, their labels in order, and codes for them.
+"""Columns of labels: which columns they are, their labels in order, and integer codes.
 
 A table is one of numbers or one of categories. Text and what other libraries call categories decide for the latter;
 truth values and few whole numbers go with either.
@@ -56,9 +56,9 @@ def coded(cells: Cells, names: Sequence[str], *, source: str, place: Callable[[i
     if numbers:
         some = next(iter(cells.labels))
         raise DataError(
-            f"{source}: column {shortened(names[some])} holds categories ({listed(cells.labels[some].names, 3)}) and "
+            f"{source}: column {shortened(names[some])} holds labels ({listed(cells.labels[some].names, 3)}) and "
             f"column {shortened(names[numbers[0]])} holds numbers, and a table must be all of one kind: code the "
-            f"categories as numbers (0 and 1 for two of them), leave them out {HOW_TO_LEAVE_OUT}, or bin the numbers "
+            f"labels as numbers (0 and 1 for two of them), leave them out {HOW_TO_LEAVE_OUT}, or bin the numbers "
             "into categories (pandas.qcut)."
         )
     values, categories = np.empty_like(cells.values), []
@@ -151,7 +151,7 @@ def labelled_frame(names: Sequence[str], codes: FloatArray, categories: Categori
 
 
 def category_findings(data: Dataset) -> list[str]:
-    """Few rows, and columns that tell each other's labels, in words."""
+    """Few rows, and columns that determine each other's labels, in words."""
     notes = []
     if data.n < FEW_ROWS_A_COLUMN * data.d:
         notes.append(
@@ -164,7 +164,7 @@ def category_findings(data: Dataset) -> list[str]:
         _, first, codes = np.unique(data.values[:, k], return_index=True, return_inverse=True)
         alike.setdefault(np.argsort(np.argsort(first))[codes].astype(np.uint8).tobytes(), []).append(name)
     notes += [
-        f"Columns {listed(group)} divide the rows in the same way: the data cannot tell them apart, leave out all but "
+        f"Columns {listed(group)} divide the rows in the same way: the data cannot distinguish them, leave out all but "
         "one."
         for group in alike.values()
         if len(group) > 1

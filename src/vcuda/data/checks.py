@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A regression on two parents with an intercept leaves two degrees of freedom in five rows, and one row can be
 # held out; with fewer no edge has anything to say.
 MINIMUM_ROWS = 5
-# Of a column with gaps, so many values must be there: what is filled in is guessed from them.
+# A column with missing values must have so many others: imputation estimates from them.
 MINIMUM_PRESENT = 5
 # Squares and their sums over many rows must stay finite, and not vanish, in double precision.
 LARGEST_VALUE = 1e150
@@ -78,11 +78,11 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     if repeated:
         at = [f"{k + 1:,}" for k, name in zip(kept, names, strict=True) if name == repeated[0]]
         raise DataError(
-            f"{raw.source}: the name {shortened(repeated[0])} stands over columns {', '.join(at[:-1])} and "
+            f"{raw.source}: the name {shortened(repeated[0])} is used by columns {', '.join(at[:-1])} and "
             f"{at[-1]}: give each column a name of its own."
         )
     trimmed = [name for name, before in zip(names, given, strict=True) if name != before]
-    notes = [f"Spaces around the name {listed(trimmed)} were taken away."] if trimmed else []
+    notes = [f"Spaces around the name {listed(trimmed)} were removed."] if trimmed else []
     return names, notes
 
 
@@ -195,11 +195,11 @@ def check_columns(
         )
 
 
-def _refuse_missing(source: str, names: Sequence[str], gaps: BoolArray, place: Callable[[int], str]) -> NoReturn:
-    counts = gaps.sum(axis=0)
+def _refuse_missing(source: str, names: Sequence[str], missing: BoolArray, place: Callable[[int], str]) -> NoReturn:
+    counts = missing.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
     total = int(counts.sum())
-    row = int(np.argmax(gaps[:, columns[0]]))
+    row = int(np.argmax(missing[:, columns[0]]))
     where = f"column{'s' if len(columns) > 1 else ''} {listed([names[k] for k in columns])}"
     first = place(row) if len(columns) == 1 else f"{place(row)} of {shortened(names[columns[0]])}"
     fault = f"one value is missing in {where}, in {first}: fill it in, or leave out the row or the column"
@@ -208,7 +208,7 @@ def _refuse_missing(source: str, names: Sequence[str], gaps: BoolArray, place: C
             f"{total:,} values are missing in {where}, the first in {first}: fill them in, or leave out these rows or "
             "columns"
         )
-    raise DataError(f"{source}: {fault}; a fit (vcuda.fit, vcuda fit) fills gaps by itself, by imputation.")
+    raise DataError(f"{source}: {fault}; a fit (vcuda.fit, vcuda fit) imputes missing values by itself.")
 
 
 def check_scales(data: Dataset) -> None:

@@ -95,7 +95,7 @@ def variable_columns(
     every = [name.strip() for name in raw.names]
     if target_column is not None and target_column not in every:
         raise DataError(
-            f"{raw.source}: there is no column {shortened(target_column)} that could tell what was set in each "
+            f"{raw.source}: there is no column {shortened(target_column)} that could say what was set in each "
             f"row{nearest(target_column, every)}: give the name of such a column."
         )
     return choice.positions(every, source=raw.source, target_column=target_column, all_known=all_known)

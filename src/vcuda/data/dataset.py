@@ -41,9 +41,9 @@ class Dataset:
     interventions
         The (n, d) cells that an experiment set, whatever their causes; None when nothing was set.
     target_column
-        The column of the user's table that told so, if one did; it is none of the d columns.
+        The column of the user's table that said so, if one did; it is none of the d columns.
     categories
-        The labels of each column where all columns hold categories; ``values`` are then codes 0, 1, 2, ... for them.
+        The labels of each column where all columns hold labels; ``values`` are then codes 0, 1, 2, ... for them.
         None for a table of numbers.
     choice
         Which columns were taken of the user's table, if somebody said so.
@@ -89,8 +89,8 @@ class Dataset:
     @cached_property
     def missing(self) -> BoolArray | None:
         """The (n, d) cells that are missing; None when nothing is."""
-        gaps = np.isnan(self.values)
-        return read_only(gaps) if gaps.any() else None
+        missing = np.isnan(self.values)
+        return read_only(missing) if missing.any() else None
 
     @cached_property
     def mean(self) -> FloatArray:

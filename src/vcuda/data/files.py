@@ -52,12 +52,12 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
 
 
 def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
-    """A table in a file, its format told by the extension."""
+    """A table in a file, with its format given by the extension."""
     path = existing_file(path, also_known=also_known)
     extension, compressed = extension_of(path)
     if not has_table_ending(path):
         ending = "".join(path.suffixes[-2:]) if compressed else path.suffix
-        raise DataError(f"{path}: the extension {ending!r} tells no known format: save the table as {READABLE}.")
+        raise DataError(f"{path}: the extension {ending!r} names no known format: save the table as {READABLE}.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
     kind = FILE_KINDS[extension]

@@ -1,4 +1,4 @@
-"""What the checks find in a sound table that its owner should know: one sentence each, no refusal."""
+"""Notes on tables that can be fitted: few rows, row numbers, lost digits, copied and collinear columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 FEW_ROWS_A_COLUMN = 5
-# Below this ratio of spread to mean, fewer than about six of the sixteen digits tell the rows apart.
+# Below this ratio of spread to mean, fewer than about six of the sixteen digits distinguish the rows.
 SMALLEST_RELATIVE_SCALE = 1e-10
 # A column counts as a linear function of others when they leave less than this share of its variance: sums of
 # numbers written with six digits, or in single precision, do. The Gram matrix resolves shares of d * 2e-16.
 UNEXPLAINED = 1e-10
 # Above so many columns only copies are looked for: the rest costs O(d³), a second or two at this width.
 WIDEST = 2000
-# Copies and relations of a table with gaps are looked for in its complete rows, if there are so many.
+# Copies and relations of a table with missing values are looked for in its complete rows, if there are so many.
 FEWEST_COMPLETE_ROWS = 20
 
 
@@ -56,14 +56,13 @@ def findings(data: Dataset) -> list[str]:
     return notes + _collinear_notes(data)
 
 
-def gap_notes(data: Dataset) -> list[str]:
+def missing_notes(data: Dataset) -> list[str]:
     """Which columns are missing in most of the rows, in words."""
     if data.missing is None:
         return []
     shares = data.missing.mean(axis=0)
     return [
-        f"Column {shortened(data.names[k])} is missing in {shares[k]:.0%} of the rows: what is found of it rests on "
-        "few values."
+        f"Column {shortened(data.names[k])} is missing in {shares[k]:.0%} of the rows: its edges rest on few values."
         for k in np.flatnonzero(shares > 0.5)
     ]
 
@@ -77,7 +76,7 @@ def _collinear_notes(data: Dataset) -> list[str]:
         same = all(np.array_equal(data.values[:, group[0]], data.values[:, k]) for k in group[1:])
         how = "hold the same values" if same else "are the same up to unit and sign"
         notes.append(
-            f"Columns {listed([data.names[k] for k in group])} {how}: the data cannot tell them apart, leave "
+            f"Columns {listed([data.names[k] for k in group])} {how}: the data cannot distinguish them, leave "
             "out all but one."
         )
     kept = np.flatnonzero(first_of_group)

@@ -1,4 +1,4 @@
-"""The formats of files: what an extension tells, how content is opened, and refused where it cannot be read."""
+"""File formats: which extension means which, how files are opened, and the errors for those that cannot be read."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ READABLE = f"CSV, TSV, Parquet or Feather ({', '.join(TABLE_ENDINGS)})"
 
 
 def extension_of(path: Path) -> tuple[str, bool]:
-    """What the name of a file tells of its format, in small letters, and whether it is compressed (.gz)."""
+    """The extension of a file in lower case, without .gz, and whether the file is compressed (.gz)."""
     compressed = path.suffix.lower() == ".gz"
     return (Path(path.stem) if compressed else path).suffix.lower(), compressed
 
 
 def has_table_ending(path: Path) -> bool:
-    """Whether the name of a file tells a format that can be read."""
+    """Whether the extension of a file names a format that can be read."""
     extension, compressed = extension_of(path)
     return f"{extension}.gz" in TABLE_ENDINGS if compressed else extension in TABLE_ENDINGS
 
@@ -80,7 +80,7 @@ def unreadable_refused(path: Path) -> Iterator[None]:
         reason = str(getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip("."))
         reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
         raise DataError(
-            f"{path}: the file cannot be read ({reason}): check that it is whole, that its extension tells "
+            f"{path}: the file cannot be read ({reason}): check that it is complete, that its extension names "
             "its format, and that you may open it."
         ) from None
 

@@ -1,8 +1,8 @@
-"""Missing cells filled in by chained regressions, several times: the fillings differ by what is not known.
+"""Multiple imputation of missing values by chained regressions: imputations differ by what is not known.
 
 scikit-learn's ``IterativeImputer`` goes round the columns and draws the missing cells of each from its regression on
 the others. By itself it draws every cell with errors of the weights of its own, which cancel over the rows of a table;
-here the weights and the noise of a regression are drawn once for all rows, so that fillings differ as much as the data
+so the weights and the noise of a regression are drawn once for all rows, and imputations differ as much as the data
 leave open (Rubin's proper imputation).
 """
 
@@ -22,7 +22,7 @@ from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 
-# Rounds over all columns before a filling is taken. Each leaves of the first guess about the share that is missing;
+# Rounds over all columns before an imputation is taken. Each leaves of the first guess about the share that is missing;
 # after the last no more than this is left.
 FEWEST_ROUNDS, MOST_ROUNDS, LEFT_OF_FIRST_GUESS = 5, 20, 1e-3
 # A column is regressed on so many others at most, those that it is most correlated with.
@@ -30,7 +30,7 @@ MOST_PREDICTORS = 30
 # With more columns the imputer picks so many of them at random, more often those of high correlation, to choose from:
 # handing over all of them takes O(n d) for every column, and d² of it in a round.
 MOST_OFFERED = 300
-# Rows under one experiment, for each column and at least, that are filled by regressions of their own.
+# Rows under one experiment, for each column and at least, that have regressions of their own.
 ROWS_A_COLUMN, FEWEST_ROWS = 5, 50
 # A column counts as log-normal when its logarithm is likelier to be normal by this many nats.
 LOGARITHM_MARGIN = 5.0
@@ -39,16 +39,16 @@ LOGARITHM_MARGIN = 5.0
 class DrawnRegression:
     """A Bayesian ridge regression of which weights and noise are drawn once, when it is fitted.
 
-    What the imputer asks of an estimator: ``fit``, and ``predict`` with standard deviations. ``tell`` is called before
-    every fit, and may raise to end the imputation.
+    The imputer asks of an estimator ``fit``, and ``predict`` with standard deviations. ``on_regression`` is called
+    before every fit, and may raise to end the imputation.
     """
 
-    def __init__(self, rng: np.random.Generator, tell: Callable[[], None]) -> None:
-        self.rng, self.tell = rng, tell
+    def __init__(self, rng: np.random.Generator, on_regression: Callable[[], None]) -> None:
+        self.rng, self.on_regression = rng, on_regression
 
     def __sklearn_clone__(self) -> DrawnRegression:
         # The imputer clones its estimator for every column; a generator that was copied would draw the same again.
-        return DrawnRegression(self.rng, self.tell)
+        return DrawnRegression(self.rng, self.on_regression)
 
     def fit(self, predictors: FloatArray, response: FloatArray) -> DrawnRegression:
         """Regress a column (n,) on others (n, k), and draw weights and noise from their posterior.
@@ -58,7 +58,7 @@ class DrawnRegression:
         """
         from sklearn.linear_model import BayesianRidge
 
-        self.tell()
+        self.on_regression()
         self.columns = strongest(predictors, response, MOST_PREDICTORS)
         ridge = BayesianRidge().fit(predictors[:, self.columns], response)
         determined = len(self.columns) - ridge.lambda_ * np.trace(ridge.sigma_)
@@ -81,13 +81,13 @@ def strongest(predictors: FloatArray, response: FloatArray, most: int) -> npt.ND
     if predictors.shape[1] <= most:
         return np.arange(predictors.shape[1])
     centred = response - response.mean()
-    # Of columns that are standardised already, up to what was filled in.
+    # Of columns that are standardised already, up to what was imputed.
     products = np.abs(centred @ predictors) / np.maximum(predictors.std(axis=0), 1e-12)
     return np.sort(np.argpartition(-products, most)[:most])
 
 
 def _no_progress() -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def imputations(
@@ -97,39 +97,39 @@ def imputations(
     seed: int = 0,
     logarithm: npt.ArrayLike | None = None,
     first: int = 0,
-    tell: Callable[[], None] = _no_progress,
+    on_regression: Callable[[], None] = _no_progress,
 ) -> Iterator[Dataset]:
-    """Fill the missing cells of a table ``count`` times; each filling is made when it is asked for.
+    """Impute the missing values of a table ``count`` times; each imputation is made when it is asked for.
 
-    Cells that are there stay as they are to the last bit, and filling k is the same whatever ``count`` is. Setting a
-    variable changes how it goes with the others, so that rows under one experiment are filled by themselves if there
-    are enough of them; the others are filled together, with a column of 0 and 1 for each variable that was set.
+    Cells that are there stay as they are to the last bit, and imputation k is the same whatever ``count`` is. Setting a
+    variable changes how it goes with the others, so that rows under one experiment are imputed by themselves if there
+    are enough of them; the others are imputed together, with a column of 0 and 1 for each variable that was set.
 
     Parameters
     ----------
     data
-        The table with gaps, as ``as_dataset(..., missing="keep")`` gives it.
+        The table with missing values, as ``as_dataset(..., missing="keep")`` gives it.
     count
-        How many fillings.
+        How many imputations.
     seed
-        The same seed gives the same fillings.
+        The same seed gives the same imputations.
     logarithm
-        (d,) columns that are filled on the scale of their logarithm, so that what is filled in is positive; by default
+        (d,) columns that are imputed on the scale of their logarithm, so that imputed values are positive; by default
         none. Other columns without negative values get none, and nothing below their least one.
     first
-        The number of the first filling, to go on after others; it is the same as if they were made before.
-    tell
+        The number of the first imputation, to go on after others; it is the same as if they were made before.
+    on_regression
         Called before every regression; it may raise to end the work.
     """
     if count < 1:
         raise ConfigError(f"the number of imputations must be at least 1, not {count}.")
     check_columns(data.source, data.names, data.values, missing="keep")
     marked = np.zeros(data.d, dtype=bool) if logarithm is None else np.asarray(logarithm, dtype=bool)
-    return _imputed_tables(data, data.with_logarithms(marked), marked, range(first, first + count), seed, tell)
+    return _imputed_tables(data, data.with_logarithms(marked), marked, range(first, first + count), seed, on_regression)
 
 
 def _imputed_tables(
-    data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, tell: Callable[[], None]
+    data: Dataset, logged: Dataset, marked: BoolArray, numbers: range, seed: int, on_regression: Callable[[], None]
 ) -> Iterator[Dataset]:
     missing = data.missing
     if missing is None:
@@ -145,21 +145,21 @@ def _imputed_tables(
     apart, together = _groups(data, missing)
     experiments = _experiment_indicators(data)
     for number in numbers:
-        regression = DrawnRegression(np.random.default_rng([seed, number]), tell)
-        filled = scaled.copy()
+        regression = DrawnRegression(np.random.default_rng([seed, number]), on_regression)
+        imputed = scaled.copy()
         for rows in apart:
-            filled[rows] = _filled(scaled[rows], low, regression)
+            imputed[rows] = _impute(scaled[rows], low, regression)
         if together.size:
             bounds = np.append(low, np.full(experiments.shape[1], -np.inf))
-            filled[together] = _filled(np.hstack([scaled, experiments]), bounds, regression)[together, : data.d]
-        filled = filled * logged.scale + logged.mean
-        filled[:, marked] = np.exp(filled[:, marked])
-        filled[:, bounded] = np.maximum(filled[:, bounded], least[bounded])  # rounding must not go below
-        yield replace(data, values=np.where(missing, filled, data.values))
+            imputed[together] = _impute(np.hstack([scaled, experiments]), bounds, regression)[together, : data.d]
+        imputed = imputed * logged.scale + logged.mean
+        imputed[:, marked] = np.exp(imputed[:, marked])
+        imputed[:, bounded] = np.maximum(imputed[:, bounded], least[bounded])  # rounding must not go below
+        yield replace(data, values=np.where(missing, imputed, data.values))
 
 
 def _groups(data: Dataset, missing: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
-    """Rows with gaps by experiment, where there are enough to fill them by themselves, and all other rows with gaps."""
+    """Rows with missing values: by experiment, where there are enough rows to impute them alone, and all others."""
     lacking = np.asarray(missing.any(axis=1))
     if data.interventions is None:
         return [], np.flatnonzero(lacking)
@@ -182,8 +182,8 @@ def _experiment_indicators(data: Dataset) -> FloatArray:
     return np.asarray((held - held.mean(axis=0)) / held.std(axis=0))
 
 
-def _filled(scaled: FloatArray, low: FloatArray, regression: DrawnRegression) -> FloatArray:
-    """One filling of standardised columns."""
+def _impute(scaled: FloatArray, low: FloatArray, regression: DrawnRegression) -> FloatArray:
+    """One imputation of standardised columns."""
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (makes the next import possible)
     from sklearn.impute import IterativeImputer
 

@@ -18,7 +18,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 # What people write where nothing was set, apart from an empty cell.
 NOTHING = {"none", "no", "nothing", "observational", "observation", "control", "-", "na", "n/a", "nan", "null"}
-# Beside what is set in some rows, those in which a column was free must tell something of its causes.
+# Beside what is set in some rows, a column needs rows in which it was free, to learn its causes.
 FEWEST_FREE_ROWS = 5
 
 
@@ -126,12 +126,12 @@ def in_words(design: Design | None, names: Sequence[str]) -> list[str]:
     ]
     always = [names[k] for k in np.flatnonzero(design.always).tolist()]
     if always:
-        sentences.append(f"What was set in every row has no causes here: {listed(always)}.")
+        sentences.append(f"Columns that were set in every row have no causes in the table: {listed(always)}.")
     return sentences
 
 
 def check_free_cells(values: FloatArray, held: BoolArray, names: Sequence[str], source: str) -> None:
-    """Refuse a column that is free in too few rows, or does not vary in them: nothing would tell its causes."""
+    """Refuse a column that is free in too few rows, or does not vary in them: nothing would show its causes."""
     free = (~held).sum(axis=0)
     few = np.flatnonzero((free > 0) & (free < FEWEST_FREE_ROWS))
     if few.size:

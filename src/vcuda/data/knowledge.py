@@ -184,7 +184,7 @@ class Knowledge:
             (len(self.probabilities), "edge with its own probability", "edges with their own probability"),
         )
         shown_text = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
-        return f"Every graph obeys what was said to be known: {', '.join(shown_text)}."
+        return f"Every graph obeys the stated knowledge: {', '.join(shown_text)}."
 
     def _check(self) -> None:
         """Refuse what contradicts itself, each contradiction by its own sentence."""
@@ -196,7 +196,7 @@ class Knowledge:
             for name in members:
                 if tier.setdefault(name, number) != number:
                     raise KnowledgeError(
-                        f"column {shortened(name)} stands in tiers {tier[name] + 1} and {number + 1}: keep one"
+                        f"column {shortened(name)} is in tiers {tier[name] + 1} and {number + 1}: keep one"
                     )
         required = set(self.required)
         why_forbidden = self._reasons(tier)
@@ -245,9 +245,9 @@ class Knowledge:
                 return f"{early} is a sink, which has no effects"
             if source in tier and target in tier:
                 if tier[source] > tier[target]:
-                    return f"{early} stands in tier {tier[source] + 1}, after {late} in tier {tier[target] + 1}"
+                    return f"{early} is in tier {tier[source] + 1}, after {late} in tier {tier[target] + 1}"
                 if tier[source] == tier[target] and not self.within_tiers:
-                    return f"both stand in tier {tier[source] + 1}, and within_tiers is false"
+                    return f"both are in tier {tier[source] + 1}, and within_tiers is false"
             return None
 
         return why_forbidden

@@ -32,7 +32,7 @@ _LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){20}")
 
 
 def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
-    """The file that was meant, and the parameters of `Knowledge` that it gives; they are not checked here."""
+    """The file that was meant, and the parameters of `Knowledge` that it gives; they are not checked yet."""
     try:
         file = existing_file(Path(path))
     except DataError as error:
@@ -40,8 +40,8 @@ def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]
     size = file.stat().st_size
     if size > LARGEST_FILE:
         raise KnowledgeError(
-            f"{file}: it has {size / 1e6:,.0f} MB, and a file of knowledge at most {LARGEST_FILE / 1e6:.0f}: give "
-            "another file, or say less"
+            f"{file}: it has {size / 1e6:,.0f} MB, and a knowledge file may have {LARGEST_FILE / 1e6:.0f}: give "
+            "a smaller file"
         )
     ending = file.suffix.lower()
     if ending == ".toml":
@@ -58,10 +58,10 @@ def _from_toml(file: Path) -> dict[str, Any]:
             raise ValueError("a key has more than 20 parts")
         return tomllib.loads(text)
     except RecursionError:
-        raise KnowledgeError(f"{file}: brackets stand in brackets too many times: mend that line") from None
+        raise KnowledgeError(f"{file}: brackets are nested too deeply: correct that line") from None
     except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
         reason = str(getattr(error, "strerror", None) or error)
-        raise KnowledgeError(f"{file}: this is no TOML ({reason[:200]}): mend that line") from None
+        raise KnowledgeError(f"{file}: this is not TOML ({reason[:200]}): correct that line") from None
 
 
 def _from_csv(file: Path) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _check_acyclic(graph: BoolArray, names: Sequence[str], source: str) -> None:
     loops = np.flatnonzero(graph.diagonal())
     if loops.size:
         raise DataError(f"{source}: {shortened(names[loops[0]])} is its own cause: remove that edge.")
-    from scipy.sparse.csgraph import connected_components  # here, because importing SciPy takes a while
+    from scipy.sparse.csgraph import connected_components  # inside, because importing SciPy takes a while
 
     _, labels = connected_components(graph, directed=True, connection="strong")
     crowded = np.flatnonzero(np.bincount(labels) > 1)
@@ -226,5 +226,5 @@ def _check_acyclic(graph: BoolArray, names: Sequence[str], source: str) -> None:
     members = np.flatnonzero(labels == crowded[0]).tolist()
     raise DataError(
         f"{source}: the edges among {listed([names[k] for k in members])} go round in a cycle: a causal "
-        "graph here has none, remove an edge."
+        "graph must have none, remove an edge."
     )

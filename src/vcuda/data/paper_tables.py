@@ -32,7 +32,7 @@ def paper_dataset(
     Linear sets equal the authors' up to the last bits, training and test rows alike. In ``"gp"`` sets the
     graph, the noise and the root columns are exact; the other columns follow the same random numbers through
     a singular value decomposition, whose vectors differ between builds of LAPACK. The authors drew *new*
-    functions for the test rows of these sets, so that no method could have predicted them; here the test rows
+    functions for the test rows of these sets, so that no method could have predicted them; in these sets the test rows
     are drawn from the same functions, given their values at the training rows.
 
     Parameters

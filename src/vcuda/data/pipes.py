@@ -24,7 +24,7 @@ OPEN_FILES = ("/dev/", "/proc/")
 
 
 def is_piped(path: Path) -> bool:
-    """Whether a path leads to a pipe, or to an open file that has no name of its own here."""
+    """Whether a path leads to a pipe, or to an open file without a name."""
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -134,7 +134,7 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
         else:
             kind = type(cell).__name__
             date = kind.lower().startswith(("date", "time"))
-            refuse.cell(row, cell, f"which is no number but a {kind}", DATE_REMEDY if date else TEXT_REMEDY)
+            refuse.cell(row, cell, f"which is a {kind}, not a number", DATE_REMEDY if date else TEXT_REMEDY)
     present = [cell for cell, none in zip(held, missing, strict=True) if not none]
     if present and all(isinstance(cell, (bool, np.bool_)) for cell in present):
         return Column(numbers, "truth")

@@ -26,7 +26,7 @@ from vcuda.data.checks import (
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
 from vcuda.data.dataset import Dataset, read_only
 from vcuda.data.files import from_path
-from vcuda.data.findings import findings, gap_notes
+from vcuda.data.findings import findings, missing_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
 from vcuda.data.messages import shortened
@@ -66,8 +66,8 @@ def as_dataset(
         Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
         table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
     missing
-        ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which fills them by
-        imputation. Rows without any value are left out, with a note.
+        ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which imputes
+        them. Rows without any value are left out, with a note.
     without
         The old name of ``exclude``.
 
@@ -136,7 +136,7 @@ def _narrowed(given: Dataset, kept: Sequence[int], choice: ColumnChoice) -> Data
         categories=None if given.categories is None else tuple(given.categories[k] for k in kept),
         choice=given.choice.then(choice, names),
     )
-    before = {*_found(given), *gap_notes(given)}
+    before = {*_found(given), *missing_notes(given)}
     return replace(table, notes=(*(note for note in given.notes if note not in before), *_found(table)))
 
 
@@ -226,7 +226,7 @@ def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:
     """The table with the cells that were set; one of which nothing was set stays as it is."""
     if not held.any():
         return table
-    # A cell that is missing tells as little of its causes as one that was set.
+    # A missing cell says as little about its causes as one that was set.
     uninformative = held if table.missing is None else held | table.missing
     check_free_cells(table.values, uninformative, table.names, table.source)
     return replace(table, interventions=read_only(held))
@@ -245,5 +245,5 @@ def _without_empty_rows(table: Dataset) -> Dataset:
             else f"{count:,} rows without any value were left out."
         )
         table = replace(table.select(kept), notes=(*table.notes, sentence))
-    new = [note for note in gap_notes(table) if note not in table.notes]
+    new = [note for note in missing_notes(table) if note not in table.notes]
     return replace(table, notes=(*table.notes, *new)) if new else table

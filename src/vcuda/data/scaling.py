@@ -50,7 +50,7 @@ class Scaling:
     def then(self, inner: Scaling) -> Scaling:
         """This scaling and after it another one, as one: ``then(inner).apply(x) == inner.apply(apply(x))``.
 
-        So an engine that was given columns on another scale can be told the user's units. A logarithm can come second
+        So an engine that was given columns on another scale can be given the user's units. A logarithm can come second
         only where nothing was taken away first.
         """
         second = inner.logarithm

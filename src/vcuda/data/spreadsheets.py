@@ -1,4 +1,4 @@
-"""Names in CSV files, which people open in spreadsheets: there, text that begins like a formula is computed.
+"""Column names in CSV files, escaped so that a spreadsheet does not read one as a formula.
 
 Such a name gets an apostrophe in front, which spreadsheets show, and which our readers take away again.
 """

@@ -1,1 +1,1 @@
-"""FITTING: the verb that people call, and the ways that a request can take to a posterior."""
+"""FITTING: `fit`, and how it gets from options to a posterior."""

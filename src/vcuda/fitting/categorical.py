@@ -1,4 +1,4 @@
-"""What a fit does with categories: when the categorical model is taken, and what does not go with it."""
+"""Tables of labels: when a fit takes the categorical model, and which options do not apply."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def resolve_categorical(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]
         if not isinstance(model, str) or model != "auto":
             name = model if isinstance(model, str) else type(model).__name__
             raise ConfigError(
-                f"model {name} is for numbers, and column {shortened(table.names[0])} holds categories "
-                f"({listed(table.categories[0], 3)}): use model categorical or auto, or code the categories as numbers "
+                f"model {name} is for numbers, and column {shortened(table.names[0])} holds labels "
+                f"({listed(table.categories[0], 3)}): use model categorical or auto, or code the labels as numbers "
                 "(0 and 1 for two of them)"
             )
         model = "categorical"
-        sentences = ["Every column holds categories, so the model is categorical: it was not compared with others."]
+        sentences = ["Every column holds labels, so the model is categorical; no other was compared."]
     _check(spec)
     return as_categories(table, most=MOST_LABELS if isinstance(model, str) else model.max_levels), model, sentences
 
@@ -48,13 +48,11 @@ def _check(spec: FitSpec) -> None:
     known = engine in ENGINES_FOR_CATEGORIES if isinstance(engine, str) else isinstance(engine, Exact | Orders)
     if spec.preset == "paper" or not known:
         setting = "preset paper" if spec.preset == "paper" else f"engine {name}"
-        raise ConfigError(
-            f"{setting} is for numbers; categories (model categorical) are fitted by engine exact or orders"
-        )
+        raise ConfigError(f"{setting} is for numbers; labels (model categorical) are fitted by engine exact or orders")
     for option, fault in (
         ("noise", "have no noise variances"),
         ("log", "have no logarithms"),
         ("standardise", "cannot be standardised"),
     ):
         if getattr(spec, option):
-            raise ConfigError(f"categories (model categorical) {fault}; leave {option} out")
+            raise ConfigError(f"labels (model categorical) {fault}; leave {option} out")

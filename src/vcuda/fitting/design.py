@@ -1,4 +1,4 @@
-"""What experiments in the table mean for a fit: which edges they rule out, and what a run keeps of them."""
+"""Interventions in a fit: which edges they rule out, and what a run records of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with missing cells: filled in several times, every filling fitted, the posteriors mixed."""
+"""Tables with missing values: imputed several times, every imputed table fitted, the posteriors mixed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
 Info = dict[str, Any]
-# From a request, model, noise and engine to an outcome and what is told of it.
+# From a request, model, noise and engine to an outcome and what the run records about it.
 Route = Callable[[Request, Any, Any, Any], tuple[Outcome, Info]]
 # The imputed cells decide an edge whose probability has this standard deviation between imputations (a tenth of them
 # are sure of it while the others exclude it) and this range (of few imputations the deviation alone says little). Three
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     engine: Any
 
     def settled(self, info: Info) -> Asked:
-        """What was chosen, by name, where something was left open; the next filling is fitted with the same."""
+        """What was chosen, by name, where something was left open; the next imputation is fitted with the same."""
         if not isinstance(self.model, str):
             model, noise = self.model, self.noise
         else:
@@ -62,8 +62,8 @@ class _StopError(Exception):
     """The user or the time limit ends the fit; what is done is kept."""
 
 
-class _Watch:
-    """Where the fit is: it shares the time among fillings, and knows when to stop."""
+class _Clock:
+    """Where the fit is: it shares the time among imputations, and knows when to stop."""
 
     def __init__(self, request: Request, count: int) -> None:
         self.request, self.count = request, count
@@ -71,9 +71,9 @@ class _Watch:
         self.interrupted = False
 
     def deadline(self, asked: Asked, *, choosing: bool) -> float | None:
-        """For the filling at work: an equal share of what is left, and before it the share for choosing a model.
+        """For the current imputation: an equal share of what is left, and before it the share for choosing a model.
 
-        An engine without partial answers gets all that is left: some fillings are better than none.
+        An engine without partial answers gets all that is left: some imputations are better than none.
         """
         left = self.request.seconds_left()
         if left is None or asked.has_no_partial_answer:
@@ -86,10 +86,10 @@ class _Watch:
         left = self.request.seconds_left()
         return left is not None and left <= 0
 
-    def tell(self, step: Progress) -> None:
-        """Progress of the filling at work, as part of the whole."""
+    def report(self, step: Progress) -> None:
+        """Progress of the current imputation, as part of the whole."""
         share = min(step.done / step.total, 1.0) if step.total else 0.0
-        detail = f"filling {self.done + 1} of {self.count}: {step.detail}"
+        detail = f"imputation {self.done + 1} of {self.count}: {step.detail}"
         try:
             self.request.progress(Progress(self.done + share, self.count, detail))
         except KeyboardInterrupt:
@@ -97,32 +97,32 @@ class _Watch:
             raise
 
     def before_regression(self) -> None:
-        """While cells are filled in; without a filling that is fitted, the time limit leaves nothing to return."""
+        """During imputation; before the first imputed table is fitted, a time limit would leave nothing to return."""
         if self.done and self.is_late:
             raise _StopError
-        self.tell(Progress(0, 1, "drawing the missing cells"))
+        self.report(Progress(0, 1, "imputing the missing values"))
 
 
 def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_evidence: bool) -> tuple[Outcome, Info]:
-    """Fill the missing cells ``count`` times, fit each filling, and mix the posteriors with equal weights.
+    """Impute the missing values ``count`` times, fit each imputed table, and mix the posteriors with equal weights.
 
-    Model, noise, logarithms and engine are chosen once, on the first filling; ``by_evidence`` says whether the data
-    decide about the first three. When the user interrupts or the time is over, the fillings that are done count; before
-    the first is done, what the engine has of it.
+    Model, noise, logarithms and engine are chosen once, on the first imputation; ``by_evidence`` says whether the data
+    decide about the first three. When the user interrupts or the time is over, the imputations that are done count;
+    before the first is done, what the engine has of it.
     """
     if by_evidence and request.logarithm is None:
         marked = lognormal_columns(request.rows_in_memory)
     else:
         marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
-    watch = _Watch(request, count)
+    clock = _Clock(request, count)
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []
     info: Info | None = None
     stopped, tried = None, 0
-    imputed_tables = _drawn(request, marked, watch)
+    imputed_tables = _drawn(request, marked, clock)
     while len(outcomes) < count:
         if info is not None and request.workers.count > 1:
-            done, stopped = _fitted_elsewhere(request, route, asked, watch)
+            done, stopped = _fitted_elsewhere(request, route, asked, clock)
             outcomes = outcomes + done or spare
             break
         choosing = info is None and by_evidence
@@ -131,9 +131,9 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             tried += 1
             member = request._replace(
                 table=table,
-                seed=request.seed + watch.done,
-                progress=watch.tell,
-                deadline=watch.deadline(asked, choosing=choosing),
+                seed=request.seed + clock.done,
+                progress=clock.report,
+                deadline=clock.deadline(asked, choosing=choosing),
                 checkpointer=request.checkpointer.scope(f"filling {tried}"),
             )
             outcome, found = cached_fit(request.checkpointer, f"filling {tried}, fitted", member, route, asked)
@@ -148,16 +148,16 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             taken = np.isin(np.array(request.table.names, dtype=object), np.array(found["logarithm"], dtype=object))
             request = request._replace(logarithm=taken)
             if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
-                # Cells are drawn on the scale on which the columns are fitted; those of the first filling were not.
-                spare, imputed_tables = [outcome], _drawn(request, taken, watch)
+                # Cells are drawn on the scale on which the columns are fitted; those of the first imputation were not.
+                spare, imputed_tables = [outcome], _drawn(request, taken, clock)
                 continue
-        early = _was_interrupted(outcome, member, watch)
+        early = _was_interrupted(outcome, member, clock)
         if early and outcomes:
             stopped = USER
             break
         outcomes.append(outcome)
-        watch.done += 1
-        if early or (watch.is_late and len(outcomes) < count):
+        clock.done += 1
+        if early or (clock.is_late and len(outcomes) < count):
             stopped = USER if early else TIME_LIMIT
             break
     assert info is not None
@@ -169,7 +169,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
 
 
 class _Imputation(NamedTuple):
-    """What is needed to fit any filling of a table."""
+    """What is needed to fit any imputation of a table."""
 
     request: Request
     route: Route
@@ -178,10 +178,15 @@ class _Imputation(NamedTuple):
 
 
 def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
-    """Draw one filling, and fit it."""
+    """Draw one imputation, and fit it."""
     request = shared.request
     drawn = imputations(
-        request.rows_in_memory, 1, seed=request.seed, logarithm=request.logarithm, first=number, tell=lambda: None
+        request.rows_in_memory,
+        1,
+        seed=request.seed,
+        logarithm=request.logarithm,
+        first=number,
+        on_regression=lambda: None,
     )
     deadline = None if shared.seconds is None else time.monotonic() + shared.seconds
     return shared.route(
@@ -189,13 +194,13 @@ def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
     )
 
 
-def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watch) -> tuple[list[Outcome], str | None]:
-    """Fit the fillings that are left on workers; returns those that came to an end, and what stopped the others."""
-    numbers = list(range(watch.done, watch.count))
+def _fitted_elsewhere(request: Request, route: Route, asked: Asked, clock: _Clock) -> tuple[list[Outcome], str | None]:
+    """Fit the imputations that are left on workers; returns those that came to an end, and what stopped the others."""
+    numbers = list(range(clock.done, clock.count))
     turns = -(-len(numbers) // request.workers.count)
     left = request.seconds_left()
     seconds = None if left is None else max(left, 0.0) / (1 if asked.has_no_partial_answer else turns)
-    # Callbacks, journals and clocks stay here.
+    # Callbacks, checkpoints and clocks stay in this process.
     bare = request._replace(progress=silent, checkpointer=NO_CHECKPOINT, workers=SERIAL, deadline=None)
     given = [
         fingerprint(request.rows_in_memory.fingerprint, request.logarithm, request.seed, number, tuple(asked))
@@ -210,41 +215,41 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watc
     kept: dict[int, tuple[Outcome, Info]] = {}
     noted: set[int] = set()
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         for place in set(kept) - noted:
             noted.add(place)
             outcome, info = kept[place]
             if outcome.status.code != "interrupted":
                 name = f"filling {numbers[lacking[place]] + 1}, elsewhere"
                 request.checkpointer.keep(name, given[lacking[place]], partial(described, outcome, info))
-        done = watch.done + len(before) + len(kept)
-        request.progress(Progress(done, watch.count, f"{done} of {watch.count} fillings are fitted"))
+        done = clock.done + len(before) + len(kept)
+        request.progress(Progress(done, clock.count, f"{done} of {clock.count} imputations are fitted"))
 
     stopped = None
     try:
         shared = _Imputation(bare, route, asked, seconds)
         request.workers.map(
-            _fit_imputation, [numbers[place] for place in lacking], shared=shared, on_progress=tell, kept=kept
+            _fit_imputation, [numbers[place] for place in lacking], shared=shared, on_progress=report, kept=kept
         )
     except (KeyboardInterrupt, TimeLimitError) as reason:
-        if not (kept or before or watch.done):
+        if not (kept or before or clock.done):
             raise
         stopped = USER if isinstance(reason, KeyboardInterrupt) else TIME_LIMIT
     fitted = before | {lacking[place]: outcome for place, (outcome, _) in kept.items()}
     return [fitted[place] for place in sorted(fitted)], stopped
 
 
-def _drawn(request: Request, marked: np.ndarray, watch: _Watch) -> Any:
+def _drawn(request: Request, marked: np.ndarray, clock: _Clock) -> Any:
     return imputations(
-        request.rows_in_memory, watch.count, seed=request.seed, logarithm=marked, tell=watch.before_regression
+        request.rows_in_memory, clock.count, seed=request.seed, logarithm=marked, on_regression=clock.before_regression
     )
 
 
-def _was_interrupted(outcome: Outcome, member: Request, watch: _Watch) -> bool:
-    """Whether the user, not the filling's own share of the time, ended it early."""
+def _was_interrupted(outcome: Outcome, member: Request, clock: _Clock) -> bool:
+    """Whether the user, not the imputation's own share of the time, ended it early."""
     if outcome.status.code != "interrupted":
         return False
-    return watch.interrupted or member.deadline is None or time.monotonic() < member.deadline
+    return clock.interrupted or member.deadline is None or time.monotonic() < member.deadline
 
 
 def _mixed(
@@ -270,11 +275,12 @@ def _mixed(
     }
     if "log_evidence" in info["choice"]:
         info["choice"]["sentences"].append(
-            "Model, noise and logarithms were chosen on the first filling of the missing cells."
+            "Model, noise and logarithms were chosen on the first imputation of the missing values."
         )
     if len(outcomes) > 1:
-        mean = f"The posterior is the mean over {len(outcomes)} fillings of the missing cells, all fitted in this way."
-        info["choice"]["sentences"].append(mean)
+        info["choice"]["sentences"].append(
+            f"The posterior is the mean over {len(outcomes)} imputations of the missing values, all fitted in this way."
+        )
     info |= {"imputations": count, "notes": [_missing_sentence(table, len(outcomes), differences)]}
     trouble = _imputed_edges(table.names, outcomes, np.where(apart, spread, 0.0), differences)
     return Outcome(graph_posterior, _status(outcomes, count, stopped, trouble), diagnostics, trace), info
@@ -304,21 +310,21 @@ def _imputed_edges(
 
 
 def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
-    """How much was missing, and how far the fillings differ (d, d) about an edge."""
+    """How much was missing, and how far the imputations differ (d, d) about an edge."""
     assert table.missing is not None
     cells, total = int(table.missing.sum()), table.missing.size
     share = 100 * cells / total
     words = f"{share:.2g}" if share < 99.5 else f"{share:.3g}"
     times = "once" if made == 1 else f"{made} times"
-    sentence = f"{cells:,} of {total:,} cells ({words} %) were missing and filled in {times}"
+    sentence = f"{cells:,} of {total:,} cells ({words} %) were missing and imputed {times}"
     if made == 1:
-        return f"{sentence}: how much the probabilities of edges owe to that cannot be told from one filling."
+        return f"{sentence}: a single imputation does not show how far this moves the probabilities of edges."
     source, target = np.unravel_index(int(np.argmax(differences)), differences.shape)
     if differences[source, target] < 0.005:
-        return f"{sentence}; the probabilities of all edges are nearly the same in all fillings."
+        return f"{sentence}; the probabilities of all edges are nearly the same in all imputations."
     edge = f"{shortened(table.names[source])} -> {shortened(table.names[target])}"
     return (
-        f"{sentence}; the probability of an edge differs between fillings by up to "
+        f"{sentence}; the probability of an edge differs between imputations by up to "
         f"{differences[source, target]:.2f} (for {edge})."
     )
 
@@ -331,11 +337,12 @@ def _status(outcomes: list[Outcome], count: int, stopped: str | None, trouble: l
     said = worst.sentence[:1].lower() + worst.sentence[1:].removesuffix(".")
     if len(outcomes) > 1:
         bad = sum(outcome.status.code == worst.code for outcome in outcomes)
-        said = f"in {bad} of {len(outcomes)} fillings of the missing cells: {said}"
+        said = f"in {bad} of {len(outcomes)} imputations of the missing values: {said}"
     if stopped is None or count == 1:
         return Status(worst.code, as_sentence([said, *trouble]))
     if worst.code == "interrupted" and len(outcomes) == 1:
-        return Status("interrupted", as_sentence([f"in the first of {count} fillings of the missing cells: {said}"]))
-    early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
+        said = f"in the first of {count} imputations of the missing values: {said}"
+        return Status("interrupted", as_sentence([said]))
+    early = f"stopped by {stopped} after {len(outcomes)} of {count} imputations of the missing values"
     code: Literal["interrupted", "failed"] = "failed" if worst.code == "failed" else "interrupted"
     return Status(code, as_sentence([early, *([] if worst.code == "ok" else [said]), *trouble]))

@@ -1,4 +1,4 @@
-"""Outcomes of whole fits in the journal: a filling of a table that is fitted need not be fitted again."""
+"""Outcomes of whole fits in the checkpoint: an imputation that was fitted is not fitted again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cached_fit(
     route: Callable[..., tuple[Outcome, Info]],
     asked: tuple[Any, ...],
 ) -> tuple[Outcome, Info]:
-    """The outcome of a fit and what is told of it, now or from before the whole was resumed.
+    """The outcome of a fit and what the run records about it, computed now or before the whole was resumed.
 
     The steps of a fit that is kept as a whole are forgotten; one that was ended early is not kept.
     """
@@ -56,7 +56,7 @@ def described(outcome: Outcome, info: Info) -> Arrays:
 
 
 def restored(arrays: Arrays) -> tuple[Outcome, Info]:
-    """What :func:`described` told."""
+    """The inverse of :func:`described`."""
     words = json.loads(arrays["words"].tobytes())
     graph_posterior = MEMBER_KINDS[words["law"]["kind"]].restore(words["law"], _part(arrays, "law "))
     return Outcome(graph_posterior, Status(*words["status"]), words["diagnostics"], _part(arrays, "trace ")), words[

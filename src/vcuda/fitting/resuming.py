@@ -18,7 +18,7 @@ from vcuda.specs import to_json
 
 @dataclass
 class Keeping:
-    """The journal of a fit, and what it tells of the fit before it was resumed."""
+    """The checkpointer of a fit, and what it recorded of the fit before it was resumed."""
 
     checkpointer: Checkpointer = NO_CHECKPOINT
     seconds_before: float = 0.0
@@ -46,7 +46,7 @@ def as_checkpoint(checkpoint: str | PathLike[str] | Checkpoint | None, resume: b
 
 @contextmanager
 def keeping(checkpoint: Checkpoint | None, arguments: dict[str, Any], versions: dict[str, str]) -> Iterator[Keeping]:
-    """The journal of a fit while it lasts; the fit says how it ended by setting ``status``."""
+    """The checkpointer of a fit while it lasts; the fit says how it ended by setting ``status``."""
     if checkpoint is None:
         yield Keeping()
         return

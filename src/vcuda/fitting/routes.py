@@ -95,7 +95,7 @@ class Request(NamedTuple):
 
 
 def reading(progress: ProgressCallback) -> OnProgress:
-    """Passes over files, told as progress."""
+    """Passes over files, reported as progress."""
     return lambda step: progress(Progress(step.share, 1, f"reading, {step.rows:,} rows so far"))
 
 
@@ -121,7 +121,7 @@ def fit_scored(
 
 
 def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Cost | None:
-    """What the fit will take, told before it begins if that is much, and refused if it cannot be had."""
+    """The expected cost of the fit: reported before it begins if it is large, refused if the machine cannot meet it."""
     cost = check_cost(
         engine,
         chosen.score,
@@ -144,7 +144,7 @@ def _seconds_for_engine(request: Request) -> float | None:
 
 
 def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Checkpointer:
-    """The part of the journal that belongs to an engine and a model of the table."""
+    """The part of the checkpoint that belongs to an engine and a model of the table."""
     chosen = fingerprint(engine, sorted(info["model"].items()), info["logarithm"], request.standardise, request.prior)
     return request.checkpointer.scope(f"engine {chosen[:8]}")
 
@@ -152,7 +152,7 @@ def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Che
 def _score(
     request: Request, model: Any, noise: Noise | None, engine: str | Engine
 ) -> tuple[ScoredTable, dict[str, Any]]:
-    """The table with its score, chosen or as asked for, and what is told of it."""
+    """The table with its score, chosen or as asked for, and what the run records about it."""
     if isinstance(model, str) and model == "auto":
         choice = _choose(request, noise, engine)
         candidate, scored = choice.candidate, choice.scored
@@ -223,7 +223,7 @@ def fit_by_gradient(
     chosen = _straight_through(engine, functional, preset, request.table.n)
     if request.standardise:
         chosen = replace(chosen, scaling="columns")
-    # The engine standardises by itself, and tells of it in its spec.
+    # The engine standardises by itself, and its spec says so.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
     info = {"model": to_json(functional), "logarithm": marked}
     assert isinstance(request.prior, DagPrior)  # fit refuses others
@@ -271,7 +271,7 @@ def fit_baseline(
 
 
 def _run(request: Request, engine: Any, problem: Problem, info: dict[str, Any]) -> Outcome:
-    """Run an engine or a baseline; ``info`` tells the model, for the part of the checkpoint that belongs to both."""
+    """Run an engine or a baseline; ``info`` names the model, for the part of the checkpoint that belongs to both."""
     return run(
         METHODS[_name(engine)],
         engine,
@@ -289,8 +289,8 @@ def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
     chosen = full.within(seconds, rows=request.rows_in_memory.n, columns=request.table.d)
     if chosen != full:
         sentences.append(
-            f"DiBS has {chosen.particles} particles, {chosen.samples} sampled graphs and {chosen.steps:,} steps here, "
-            f"so that it ends in minutes; a longer time limit allows up to {full.particles}, {full.samples} and "
+            f"DiBS has {chosen.particles} particles, {chosen.samples} sampled graphs and {chosen.steps:,} steps, so "
+            f"that this fit ends in minutes; a longer time limit allows up to {full.particles}, {full.samples} and "
             f"{full.steps:,}."
         )
     return chosen

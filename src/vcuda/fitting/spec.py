@@ -278,7 +278,7 @@ class FitSpec:
 
     model: str | FunctionalModel | ScoreSpec = option(
         "auto",
-        "How a variable depends on its causes. auto: what the data support best; categorical for categories.",
+        "How a variable depends on its causes. auto: what the data support best; categorical for labels.",
         in_python="""The others are ``"linear"``; ``"gp"``, a smooth function of all causes together; ``"additive"``, a
         sum of smooth functions of single causes; ``"mlp"``, trained by gradient. Or a spec such as
         ``MLP(hidden=(64,))`` or ``BGe()``. ``"categorical"`` is a distribution for every combination of the causes'
@@ -311,8 +311,8 @@ class FitSpec:
     )
     engine: str | Engine = option(
         "auto",
-        "How the posterior is found. auto: the best for the size of the table. From empty on: other methods, to "
-        "compare with.",
+        "How the posterior is computed. auto: the best for the size of the table. The methods from empty on are "
+        "baselines.",
         in_python="""``"exact"`` goes up to about 20 columns, ``"orders"`` up to thousands, then ``"variational"``;
         ``"straight-through"`` is the paper's, for mlp. Or a spec such as ``Orders(replicas=8)`` or
         ``baselines.Dibs.corrected()``.""",
@@ -345,8 +345,8 @@ class FitSpec:
     interventions: Any = option(
         None,
         "A column that names what an experiment set in each row: empty, a variable, or several joined by ';'.",
-        in_python="""Or a mask of the table's shape, true for each cell that was set. Such a cell tells nothing of its
-        own causes. What was set in every row has no causes.""",
+        in_python="""Or a mask of the table's shape, true for each cell that was set. Such a cell says nothing about its
+        own causes. A column that was set in every row has no causes.""",
         plain="str",
         metavar="COLUMN",
         part="table",
@@ -383,7 +383,7 @@ class FitSpec:
     )
     preset: Preset = option(
         "default",
-        "paper: the authors' program as it was run, of other methods too.",
+        "paper: the settings with which the paper's authors ran their program, and the baselines.",
         in_python="""That is engine straight-through, functions without bias, unit noise, one graph a step and edge
         prior 0.1.""",
         plain="str",
@@ -391,7 +391,7 @@ class FitSpec:
     )
     standardise: bool = option(
         False,
-        "Bring every column to mean 0 and variance 1 first.",
+        "Standardise every column to mean 0 and variance 1 first.",
         in_python="Unequal noise does so anyway.",
     )
     streamed: bool | None = option(
@@ -404,7 +404,7 @@ class FitSpec:
     )
     time_limit: float | None = option(
         None,
-        "End after so many seconds with what there is; the status says so.",
+        "Stop after so many seconds with the current result; the status says so.",
         check=time_limit_of,
         metavar="SECONDS",
         changeable=True,
@@ -460,8 +460,8 @@ class FitCall(FitSpec):
     )
     checkpoint: str | PathLike[str] | Checkpoint | None = option(
         None,
-        "A folder in which the fit keeps every few seconds what it has worked out, so that it can go on when it was "
-        "killed. It is removed when the fit ends by itself.",
+        "A folder for checkpoints, written every few seconds, from which a killed fit can go on. It is removed when "
+        "the fit ends by itself.",
         check=lambda value: value,
         part="run",
     )

@@ -1,7 +1,7 @@
-"""What a fit has worked out so far, so that one that was killed need not do it again.
+"""Checkpoints: results of expensive steps, which a resumed fit reads instead of computing them.
 
 Engines are deterministic functions of table, spec and seed. So a fit is resumed by running the same program once more,
-in which every expensive step that the journal knows is read instead of computed: it ends in the same posterior, bit for
+in which every expensive step that the checkpoint holds is read, not computed: it ends in the same posterior, bit for
 bit. A step is known by its name and by a fingerprint of all that it was ``given``: where a time limit or an interrupt
 made an earlier run take another way, its steps do not fit and are computed.
 """
@@ -35,7 +35,7 @@ class Checkpointer(Protocol):
         ...
 
     def scope(self, prefix: str) -> Checkpointer:
-        """A part of the journal with names of its own."""
+        """A part of the checkpoint with names of its own."""
         ...
 
     def forget(self) -> None:
@@ -48,7 +48,7 @@ class Checkpointer(Protocol):
 
 
 class NoCheckpoint:
-    """A journal that keeps nothing: the default everywhere."""
+    """A checkpointer that keeps nothing: the default everywhere."""
 
     def recall(self, name: str, given: str) -> Arrays | None:
         return None
@@ -70,7 +70,7 @@ NO_CHECKPOINT = NoCheckpoint()
 
 
 def no_checkpoint() -> Checkpointer:
-    """What a journal becomes in another process, which has nothing to write into."""
+    """What a checkpointer becomes in another process, which has nothing to write into."""
     return NO_CHECKPOINT
 
 
@@ -95,7 +95,7 @@ def cached(
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of arrays, generators, and everything whose ``repr`` tells all of it; sequences go by their members."""
+    """A digest of arrays, generators, and everything whose ``repr`` shows all of it; sequences go by their members."""
     digest = hashlib.sha256()
     for part in parts:
         _add(digest, part)
@@ -129,7 +129,7 @@ def generator_state(rng: np.random.Generator) -> np.ndarray:
 
 
 def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
-    """Put a generator into the state that :func:`generator_state` told."""
+    """Put a generator into the state that :func:`generator_state` returned."""
     high, low, step_high, step_low, has_uint32, uinteger = (int(word) for word in words)
     rng.bit_generator.state = {
         "bit_generator": "PCG64",
@@ -182,7 +182,7 @@ def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:
 
 
 def tree_like(prefix: str, like: Any, arrays: Arrays) -> Any:
-    """The tree that :func:`tree_arrays` told, of the same structure as another one, and where that one is."""
+    """The tree that :func:`tree_arrays` stored, of the same structure as another one, and where that one is."""
     leaves, structure = jax.tree.flatten(like)
     return jax.tree.unflatten(structure, [_placed(arrays[f"{prefix} {k}"], leaf) for k, leaf in enumerate(leaves)])
 

@@ -1,6 +1,6 @@
-"""A journal in a folder: numbered parts, each written under another name, flushed to the disk and renamed.
+"""Checkpoints in a folder: numbered parts, each written under another name, flushed to the disk and renamed.
 
-``request.json`` tells which fit the parts belong to. A part is an archive of plain arrays with an index of its entries;
+``request.json`` says which fit the parts belong to. A part is an archive of plain arrays with an index of its entries;
 at any moment all parts with a proper name are whole, so a process may be killed whenever it likes. A part whose entries
 have all been replaced by later ones is deleted once those are safe.
 """
@@ -52,7 +52,7 @@ LONGEST_REASON = 200
 
 
 def warn(sentence: str) -> None:
-    """Tell of it as Python does."""
+    """Warn as Python does."""
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
@@ -82,11 +82,11 @@ class Checkpoint:
 
     @property
     def has_request(self) -> bool:
-        """Whether a fit is kept here."""
+        """Whether the folder holds a fit."""
         return is_ordinary(Path(self.folder) / REQUEST)
 
     def stored_request(self) -> dict[str, Any] | None:
-        """What the fit that is kept here was asked for, or None if there is none."""
+        """What the fit in the folder was asked for, or None if there is none."""
         path = Path(self.folder) / REQUEST
         if not is_ordinary(path):
             return None
@@ -98,16 +98,16 @@ class Checkpoint:
             found = read_json(path)
         except DAMAGED as error:
             reason = str(error)[:LONGEST_REASON] or type(error).__name__
-            raise RunError(f"the checkpoint {path.parent} cannot be read ({reason}); start the fit anew") from error
+            raise RunError(f"the checkpoint {path.parent} cannot be read ({reason}); start the fit again") from error
         parts = ("arguments", "versions", "notes")
         if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in parts):
-            raise RunError(f"{path} does not say which fit it belongs to; start the fit anew")
+            raise RunError(f"{path} does not say which fit it belongs to; start the fit again")
         if type(found.get("format")) is not int:
-            raise RunError(f"the checkpoint {path.parent} tells no format; start the fit anew")
+            raise RunError(f"the checkpoint {path.parent} names no format; start the fit again")
         if found["format"] != FORMAT:
             raise RunError(
                 f"the checkpoint {path.parent} has format {found['format']}, and this vcuda reads format {FORMAT}; "
-                "start the fit anew, or resume it with the version that began it"
+                "start the fit again, or resume it with the version that began it"
             )
         return found
 
@@ -122,7 +122,7 @@ class Checkpoint:
 
 
 class CheckpointFiles:
-    """The journal of one fit in the folder of a checkpoint; the caller sees to it that no other fit writes there.
+    """The checkpointer of one fit in the folder of a checkpoint; the caller sees to it that no other fit writes there.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class CheckpointFiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return (no_checkpoint, ())
 
-    # As a journal ----------------------------------------------------------------------------------------------
+    # As a checkpointer ----------------------------------------------------------------------------------------------
 
     def recall(self, name: str, given: str) -> Arrays | None:
         # Asked for once: the file still has it if the fit is killed again.
@@ -199,7 +199,7 @@ class CheckpointFiles:
             self._fresh.clear()
             self.checkpoint.on_warning(
                 f"No more checkpoints are written, since {self.folder} cannot be written into "
-                f"({error.strerror or error}); the fit goes on, and what was kept before is whole."
+                f"({error.strerror or error}); the fit goes on, and earlier checkpoints stay valid."
             )
         now = time.monotonic()
         self._written = now
@@ -228,7 +228,7 @@ class CheckpointFiles:
 
     def _write(self) -> None:
         if not self._is_ours:
-            # What an earlier fit left here is given up only now: this one has lasted.
+            # What an earlier fit left in the folder is given up only now: this one has lasted.
             self.checkpoint.remove()
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps(self.request, indent=2).encode()
@@ -314,7 +314,7 @@ class _Entry:
 
 
 class _Scope:
-    """A part of a journal, by the beginning of its names."""
+    """A part of a checkpoint, by the beginning of its names."""
 
     def __init__(self, whole: CheckpointFiles, prefix: str) -> None:
         self._whole, self._prefix = whole, prefix
@@ -398,7 +398,7 @@ def parts_in(folder: Path) -> dict[int, Path]:
 
 
 def read_part(path: Path) -> tuple[tuple[float, float, int], dict[str, _Entry]]:
-    """Seconds, those that count for the time limit, and resumptions, as a part tells them; and its entries.
+    """Seconds, those that count for the time limit, and resumptions, as a part records them; and its entries.
 
     The folder may come from somebody else: what a part claims is checked, within the bounds of a stored run.
     """
@@ -416,7 +416,7 @@ def read_part(path: Path) -> tuple[tuple[float, float, int], dict[str, _Entry]]:
         entries[name] = _Entry(given, {own: arrays[f"{number}.{place}"] for place, own in enumerate(names)})
     seconds, spent, resumed = float(stored["seconds"]), float(stored["spent"]), int(stored["resumed"])
     if min(seconds, spent, resumed) < 0:
-        raise ValueError("a part tells of less than no time")
+        raise ValueError("a part records a negative time")
     return (seconds, spent, resumed), entries
 
 

@@ -60,7 +60,7 @@ def _is_spec(leaf: Any) -> bool:
 def divide(function: Function, mesh: Mesh | None, takes: Any, gives: Any) -> Function:
     """The function on each device's own parts; ``takes`` and ``gives`` are specs of its arguments and results.
 
-    Without a mesh it is the function itself. Inside, :func:`own_place` tells which parts they are.
+    Without a mesh it is the function itself. Inside, :func:`own_place` says which parts they are.
     """
     if mesh is None:
         return function

@@ -45,7 +45,7 @@ def run(
     checkpointer
         Where the state is stored after every stretch of steps, and taken up when the fit is resumed.
     workers
-        Where restarts run if that would take long here; this changes no number.
+        Where restarts run if that would take long in this process; this changes no number.
     """
     begun = time.perf_counter()
     use_compilation_cache()
@@ -92,7 +92,7 @@ def _first_state(engine: Engine[Any], checkpointer: Checkpointer) -> tuple[Any, 
 
 
 def _plan(info: Info | None, clock: Clock, pace: Pace, elsewhere: Elsewhere) -> tuple[Plan, Pace]:
-    """How far to go next, and whose pace it will tell: on workers where that is worth it, otherwise here."""
+    """How far to go next, and whose pace that will measure: on workers where it is worth it, else in this process."""
     if info is not None:
         steps = elsewhere.steps(info.left, restarts=info.apart)
         if steps and elsewhere.there is not None:

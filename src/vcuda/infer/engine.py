@@ -129,7 +129,7 @@ class Engine(Generic[State]):
         raise NotImplementedError
 
     def has_result(self, state: State) -> bool:
-        """Whether an interrupted fit can be finished from here; if not, the interrupt is passed on."""
+        """Whether an interrupted fit can be finished from this state; if not, the interrupt is passed on."""
         return True
 
     def finish(self, state: State, stopped: str | None) -> Outcome:

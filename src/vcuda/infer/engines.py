@@ -1,4 +1,4 @@
-"""All engines by name; a new one is one line here."""
+"""ENGINES: all engines by name; a new one is one line."""
 
 from __future__ import annotations
 

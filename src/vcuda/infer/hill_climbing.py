@@ -1,4 +1,4 @@
-"""Greedy search over DAGs: for orders to start from, and as a second opinion on what was sampled."""
+"""Greedy search over DAGs: for orders to start from, and to check what was sampled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import always
 from vcuda.models.protocol import LocalScore
 
-# Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
+# Gains below this are rounding, or the two directions of an edge that the score cannot distinguish.
 LEAST_GAIN = 1e-6
 # In place of minus infinity, so that differences stay numbers.
 FORBIDDEN = -1e12
@@ -115,7 +115,7 @@ class _Path:
         self.graph = np.array(graph, dtype=bool)
         self._above = ancestors(self.graph)
         if gains is None:
-            gains = np.stack([self._toggles(node) for node in range(score.nodes)], axis=1)
+            gains = np.stack([self._edge_gains(node) for node in range(score.nodes)], axis=1)
         self._gains = gains.copy()
 
     def copy(self) -> _Path:
@@ -132,14 +132,14 @@ class _Path:
         self.graph = graph
         self._above = ancestors(graph)
         for node in changed.tolist():
-            self._gains[:, node] = self._toggles(node)
+            self._gains[:, node] = self._edge_gains(node)
 
     def _add(self, i: int, j: int) -> None:
         self.graph[i, j] = True
         upper, lower = self._above[:, i].copy(), self._above[j].copy()
         upper[i] = lower[j] = True
         self._above |= upper[:, None] & lower
-        self._gains[:, j] = self._toggles(j)
+        self._gains[:, j] = self._edge_gains(j)
 
     def climb(self, favour: np.ndarray | float = 1.0, *, go_on: Callable[[], bool] = always) -> int:
         """Add, drop or turn the edge that gains most, its gain taken times its favour, until none does; return the
@@ -161,7 +161,7 @@ class _Path:
             self.set(graph)
         return 20 * nodes
 
-    def _toggles(self, node: int) -> np.ndarray:
+    def _edge_gains(self, node: int) -> np.ndarray:
         """What each column gains (d,) as a parent of the node against not being one, prior odds included."""
         score, prior, _ = self._of
         chosen = np.flatnonzero(self.graph[:, node])

@@ -24,7 +24,7 @@ from vcuda.models.protocol import LocalScore, SetKey
 Sets = Iterable[Sequence[int]]
 Result = TypeVar("Result")
 Steps = Generator[Sets, None, Result]
-# Sets that take less than this altogether are scored here: sending them there and back takes about as long.
+# Sets that take less than this altogether are scored in this process: sending them there and back takes about as long.
 WORTH_SECONDS = 0.1
 # A worker gets its sets in several parts, because some take ten times as long as others, but none shorter than this.
 PARTS_A_WORKER, SECONDS_A_PART = 4, 0.03
@@ -59,7 +59,7 @@ class Prefetch:
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.workers, self.go_on, self.on_progress = workers, go_on, on_progress
-        # What a set of so many parents takes here; it decides where sets are scored, and no number.
+        # What a set of so many parents takes in this process; it decides where sets are scored, and no number.
         self._seconds: dict[tuple[int, int], float] = {}
 
     @property

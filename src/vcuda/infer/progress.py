@@ -26,7 +26,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def always() -> bool:
@@ -40,7 +40,7 @@ def in_time(deadline: float | None) -> Callable[[], bool]:
 
 
 class Clock:
-    """The deadline of a fit, on the clock of ``time.monotonic``, and who hears of its progress."""
+    """The deadline of a fit, on the clock of ``time.monotonic``, and the callback for its progress."""
 
     def __init__(self, progress: ProgressCallback = silent, deadline: float | None = None) -> None:
         self.progress, self.deadline = progress, deadline
@@ -83,7 +83,7 @@ class Pace:
         self.seconds_a_step: float | None = None
         self._seconds_a_chunk = SECONDS_A_CHUNK if seconds_a_chunk is None else seconds_a_chunk
         self._compiled = False
-        self._told = time.perf_counter()
+        self._reported = time.perf_counter()
 
     def note(self, steps: int, seconds: float) -> None:
         """So many steps took so long; no steps say nothing."""
@@ -100,7 +100,7 @@ class Pace:
     def is_due(self) -> bool:
         """Whether a chunk's time has passed since the last time that this was so."""
         now = time.perf_counter()
-        if now - self._told < SECONDS_A_CHUNK:
+        if now - self._reported < SECONDS_A_CHUNK:
             return False
-        self._told = now
+        self._reported = now
         return True

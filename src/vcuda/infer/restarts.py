@@ -1,6 +1,6 @@
 """Restarts in parts, each on a worker of its own, for many steps at a time.
 
-The engines compile one program that runs whichever restarts it is told, one after the other. Workers compile the same
+The engines compile one program that runs the restarts it is given, one after the other. Workers compile the same
 program and run their own restarts with it. So it changes no bit who runs which, and where it is done may hang on the
 clock (``tests/test_cluster.py`` holds that).
 """
@@ -42,7 +42,7 @@ def can_be_apart(restarts: int, mesh: Mesh | None) -> bool:
 
 
 def picked(tree: Tree, axes: Any, places: np.ndarray) -> Tree:
-    """Some restarts of a tree of arrays, of which ``axes`` tells the axis of restarts; a copy."""
+    """Some restarts of a tree of arrays, of which ``axes`` gives the axis of restarts; a copy."""
     return jax.tree.map(lambda array, axis: np.take(np.asarray(array), places, axis), tree, axes)
 
 
@@ -82,7 +82,7 @@ def run_in_parts(
 
 
 class Elsewhere:
-    """How many steps workers are given next, if that is worth it: known from the pace here, and then from theirs."""
+    """How many steps workers are given next, if it is worth it: from the pace of this process, then from theirs."""
 
     def __init__(self, workers: Workers, here: Pace, deadline: float | None) -> None:
         self.workers, self.here, self.deadline = workers, here, deadline
@@ -90,7 +90,7 @@ class Elsewhere:
         self._useful = workers.count > 1
 
     def steps(self, left: int, *, restarts: int) -> int:
-        """Of ``left`` steps of so many restarts; 0 where they are better taken here."""
+        """Of ``left`` steps of so many restarts; 0 where this process is the better place."""
         if not self._useful or restarts == 1 or self.here.seconds_a_step is None:
             return 0
         if self.there is None:

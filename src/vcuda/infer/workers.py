@@ -21,7 +21,7 @@ OnProgress = Callable[[float], None]
 
 
 def no_progress(share: float) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Workers(Protocol):

@@ -100,7 +100,7 @@ class CachedScore(WrappedScore):
         on_progress: Callable[[float], None],
     ) -> None:
         """Score all sets that tables of these candidates hold in any case: this takes most of their time, and who
-        calls may want to tell of it."""
+        calls may want to report it."""
         most = self.nodes if self.max_parents is None else self.max_parents
         most = most if self.full_parents is None else min(most, self.full_parents)
         keys = {

@@ -55,7 +55,7 @@ class Component(NamedTuple):
 
 
 def average_components(noise: NoiseIntegrated, values: np.ndarray, components: Sequence[Component]) -> Predicted:
-    """Student-t laws of the values ``(n,)``, one an amplitude, mixed by the evidence of the amplitudes."""
+    """Student-t distributions of the values ``(n,)``, one an amplitude, mixed by the evidence of the amplitudes."""
     evidences = np.array([noise.log_evidence(np.asarray(c.residual), np.asarray(c.log_det)) for c in components])
     log_weights = evidences - logsumexp(evidences)
     freedom = 2 * noise.shape + noise.rows

@@ -39,7 +39,7 @@ class InterventionalScore(WrappedScore):
         Which part each target belongs to.
     counts : (d,)
         In how many rows each target was free. One that never was has score 0 whatever its parents; it belongs to a part
-        of all rows, which tells how it was set.
+        of all rows, which says how it was set.
     scale : (d,)
         The units of the score.
     shifts : (p, d)
@@ -52,7 +52,7 @@ class InterventionalScore(WrappedScore):
     scale: np.ndarray
     shifts: np.ndarray
 
-    # Experiments tell graphs apart that are Markov equivalent.
+    # Experiments distinguish graphs that are Markov equivalent.
     score_equivalent = False
 
     @property

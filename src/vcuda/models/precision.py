@@ -1,4 +1,4 @@
-"""Single and double precision, where we need them and not where a machine or a user's settings of JAX have them."""
+"""Single or double precision for each program, whatever the JAX settings of the process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a family says of new rows, and of the functions behind them: predictions, and mechanisms to draw.
+"""Predictive and Mechanism: what a family predicts for new rows, and functions drawn from its posterior.
 
 A score integrates weights and noise out; its prediction does the same given the fitted table, so that log p(new row |
 table) is what the score of the table gains by the row. Mechanisms are drawn from the same posterior, so that what they
-say of effects is as sure as the score is, no more and no less. Everything here is in the units of the score.
+say of effects is as sure as the score is, no more and no less. All numbers are in the units of the score.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Predicted(NamedTuple):
 class Mechanism(NamedTuple):
     """One node as drawn: ``function`` of its parents ``(n, k)`` plus normal noise of standard deviation ``noise``.
 
-    A linear function also tells its ``slopes`` ``(k,)`` and its ``intercept``.
+    A linear function also has its ``slopes`` ``(k,)`` and its ``intercept``.
     """
 
     function: Callable[[np.ndarray], np.ndarray]
@@ -92,7 +92,7 @@ class Predictive:
 
         @property
         def labels(self) -> Categories | None:
-            """The labels of each column where columns hold categories."""
+            """The labels of each column where columns hold labels."""
             ...
 
         @property

@@ -1,11 +1,11 @@
-"""What a model family promises: local scores that engines ask, specs that people give, and all that is said of them.
+"""The interface of a model family: LocalScore for engines, ScoreSpec for users, Family for all the rest.
 
 A spec, such as ``BGe()``, says which model; ``spec.prepare(values)`` reduces the table once to what all sets of parents
 share; the prepared :class:`LocalScore` then answers log p(x_target | x_parents). Summed over the nodes of a graph, plus
 ``log_jacobian``, the answers give the log marginal likelihood of the table in the user's units, so that evidences of
 different models can be compared. A :class:`Family` says the rest: names, words, what it costs, how it is stored.
 
-Engines never ask what kind of score they have. What they must know of it is a trait here, with a default that suits
+Engines never ask what kind of score they have. What they must know of it is a trait with a default that suits
 every score which only knows how to score one set.
 """
 
@@ -296,7 +296,7 @@ class LocalScore:
         return np.array([self.score(key[0], key[1:])])
 
     def screen(self) -> LocalScore | None:
-        """Return a score a hundred times cheaper, which tells the columns that are worth trying."""
+        """Return a score a hundred times cheaper, which finds the columns that are worth trying."""
         return None
 
     @property

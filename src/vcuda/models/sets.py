@@ -1,4 +1,4 @@
-"""Sets of parents one after the other: what a score does by default that knows no recursion and no update."""
+"""Defaults of local scores, one parent set at a time."""
 
 from __future__ import annotations
 

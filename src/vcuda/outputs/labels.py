@@ -1,4 +1,4 @@
-"""Column names as people see them: untrusted text, in which nothing is hidden and nothing turns the rest round."""
+"""Column names for display: untrusted text, in which control characters and changes of direction are shown."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def calibration(posterior: Posterior, truth: npt.ArrayLike | pd.DataFrame, *, bi
     figure = _figure(4.8, 4.6)
     axes = figure.add_subplot(aspect="equal")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
-    filled = found.pairs > 0
-    probability, frequency, pairs = found.probability[filled], found.frequency[filled], found.pairs[filled]
+    used = found.pairs > 0
+    probability, frequency, pairs = found.probability[used], found.frequency[used], found.pairs[used]
     axes.plot(probability, frequency, color=EDGE, linewidth=1)
     axes.scatter(probability, frequency, s=20 + 180 * pairs / pairs.max(), color=EDGE, alpha=0.8)
     axes.set_xlim(-0.03, 1.03)
@@ -124,7 +124,7 @@ def trace(posterior: Posterior) -> Figure:
     for number, (name, values) in enumerate(shown.items(), start=1):
         axes = figure.add_subplot(len(shown), 1, number)
         lines = values.reshape(len(values), -1)
-        # What was cut out or came to nothing leaves a gap.
+        # What was cut out or came to nothing leaves a space.
         axes.plot(np.where(np.isfinite(lines), lines, np.nan), linewidth=0.9)
         axes.set_ylabel(name.replace("_", " "))
         if number == len(shown):

@@ -98,10 +98,10 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         other_diagnostics=_folded("All other numbers of the computation", _definitions(others)) if others else "",
         assumptions=_paragraphs(report_text.assumptions(posterior)),
         first_edges=_first_edges(posterior, edges),
-        edges_told=escape(_edge_sentences(posterior, edges)),
+        edge_sentence=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
-        checks=_paragraphs(made["data"]["notes"] or ["Nothing in the table asked for a remark."]),
+        checks=_paragraphs(made["data"]["notes"] or ["The checks found nothing to note."]),
         python=_text("\n".join(python_lines(posterior)), keep_lines=True),
         shell=f"<pre><code>{_text(shell)}</code></pre>" if shell else "",
         made=_definitions(

@@ -24,31 +24,31 @@ NOISE_WORDS = {
 }
 METHODS = ENGINES | BASELINES
 VERDICTS = {
-    "ok": "The computation can be relied on",
+    "ok": "The computation is reliable",
     "warning": "Read with caution",
     "interrupted": "Stopped before it was done",
     "failed": "Do not use these numbers",
 }
 DIAGNOSTIC_WORDS = {
-    "imputations": "times that the missing cells were filled in; the probabilities are means over the fillings",
-    "imputation_sd_mean": "standard deviation of the probability of an edge between fillings, mean over all edges",
-    "imputation_sd_largest": "the same, of the edge that hangs most on the missing cells; 0 is best",
+    "imputations": "number of imputations of the missing values; the probabilities are means over them",
+    "imputation_sd_mean": "standard deviation of the probability of an edge between imputations, mean over all edges",
+    "imputation_sd_largest": "the same, for the edge that depends most on the missing values; 0 is best",
     "missing_cells": "cells that were missing",
     "disagreement": "largest difference between two halves of the runs about the probability of one edge; 0 is best",
     "standard_error": "largest sampling error of the probability of an edge; 0 is best",
-    "effective_draws": "the least known open edge is known as well as from so many independent graphs; more is better",
+    "effective_draws": "effective sample size of the least certain edge, in independent graphs; more is better",
     "replicas": "independent runs of the sampler",
-    "replicas_kept": "runs that reached the best graphs, and count",
+    "replicas_kept": "replicas that reached the best graphs and are used",
     "sweeps": "rounds of the sampler over all variables",
     "missing_edges": "edges that would improve the fit but were not considered; 0 is best",
     "left_out_edges": "edges expected among those that were not considered; near 0 is best",
     "left_out_probability": "of the most probable edge that was not considered; near 0 is best",
-    "doubtful_parents": "causes that had to be taken for certain; 0 is best",
+    "doubtful_parents": "causes that were taken for certain; 0 is best",
     "restart_disagreement": "largest difference between restarts about the probability of one edge; 0 is best",
-    "restarts_failed": "restarts that came to nothing; 0 is best",
-    "elbo_rise": "by which share the fit was still improving at its end; 0 is best",
+    "restarts_failed": "restarts that failed; 0 is best",
+    "elbo_rise": "relative improvement at the end of the fit; 0 is best",
     "most_expected_parents": "expected direct causes of the variable that has most",
-    "parents_left_out": "share of the last steps that met more causes than can be weighed; 0 is best",
+    "parents_left_out": "share of the last steps with more causes than max_parents; 0 is best",
     "log_evidence": "log probability of the table under this model; only differences between models mean something",
     "noise_variance": "the variance of the noise that all variables share, in the units of the fit",
 }
@@ -70,18 +70,18 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
         ("Model", model_words(model["name"])),
     ]
     if posterior.categories is not None:
-        answers.append(("Categories", _categories(posterior)))
+        answers.append(("Labels", _categories(posterior)))
     if model.get("noise"):
         answers.append(("Noise", NOISE_WORDS.get(model["noise"], model["noise"])))
     if made.get("logarithm"):
-        answers.append(("Taken by their logarithm", ", ".join(made["logarithm"])))
+        answers.append(("Log-transformed columns", ", ".join(made["logarithm"])))
     if made.get("standardise"):
-        answers.append(("Columns", "brought to mean 0 and variance 1 first"))
+        answers.append(("Columns", "standardised to mean 0 and variance 1"))
     known = METHODS.get(engine["name"])
     answers.append(("Engine", f"{engine['name']}: {known.words}" if known else engine["name"]))
     if made.get("prior"):
-        answers.append(("Before the data", prior_words(made.prior_name, made["prior"]["edge_probability"])))
-    answers += [("Known beforehand", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
+        answers.append(("Prior", prior_words(made.prior_name, made["prior"]["edge_probability"])))
+    answers += [("Knowledge", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
     if made.get("time_limit") is not None:
         answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
     return answers
@@ -121,7 +121,7 @@ def _knowledge(known: dict[str, Any]) -> list[str]:
             said.append(f"{words}: " + ", ".join(known[key]))
     if known.get("probabilities"):
         said.append(
-            "probabilities of their own: "
+            "prior probabilities of single edges: "
             + "; ".join(
                 f"{source} → {target} {probability:g}" for source, target, probability in known["probabilities"]
             )
@@ -141,10 +141,11 @@ def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
     total = len(posterior.names) * (len(posterior.names) - 1) // 2
     sentences.append(f"The posterior expects {probabilities.sum():.1f} edges between the {total:,} pairs of variables.")
     if not count:
-        sentences.append(f"No pair is joined with a probability of {LIKELY} or more: the data do not settle any edge.")
+        sentences.append(f"No pair has an edge with a probability of {LIKELY} or more: the data leave every edge open.")
         return sentences
     sentences.append(
-        f"Pairs that are joined with a probability of at least {LIKELY}: {count:,}; with at least {SURE}: {sure:,}. "
+        f"Pairs with an edge, in either direction, with a probability of at least {LIKELY}: {count:,}; with at "
+        f"least {SURE}: {sure:,}. "
         f"The direction is settled (nine to one or better) for {decided:,} of the {count:,}, and open for "
         f"{count - decided:,}."
     )
@@ -158,12 +159,12 @@ def assumptions(posterior: Posterior) -> list[str]:
     rests = [
         "An arrow is a direct cause only if no unmeasured variable drives both of its ends, nothing feeds back on its "
         "own causes, and the rows are independent of each other. No computation can check that for you.",
-        "A probability of 0.8 means: under the model and the prior, eight of ten such edges are there.",
+        "A probability of 0.8 means: under the model and the prior, eight of ten such edges exist.",
     ]
     if model.get("score") in ("BGe", "BDeu"):
         rests.append(
-            "This model cannot tell graphs of one Markov equivalence class apart: where the direction of an edge is "
-            "open, more rows will not settle it, but an experiment or knowledge can."
+            "This model gives all graphs of one Markov equivalence class the same score: where the direction of "
+            "an edge is open, more rows will not settle it, but an experiment or knowledge can."
         )
     return rests
 

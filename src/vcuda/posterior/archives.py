@@ -1,4 +1,4 @@
-"""Files that somebody else may have made, read within bounds: JSON, and arrays without pickle.
+"""Safe reading of files that somebody else may have made: JSON and arrays, within bounds, without pickle.
 
 Sizes are known before anything is unfolded, only plain arrays of numbers are made, and no file is opened that lies
 outside the folder it was asked from.
@@ -170,7 +170,7 @@ def _read_array(content: IO[bytes], size: int, kinds: str) -> np.ndarray:
     start = content.read(8)
     width = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}.get(start)
     if width is None:
-        raise ValueError("an array does not begin as arrays do")
+        raise ValueError("an array has no valid header")
     length = int.from_bytes(content.read(width), "little")
     found = HEADER.fullmatch(content.read(length)) if length <= LONGEST_HEADER else None
     if found is None:

@@ -1,4 +1,4 @@
-"""What must hold of a stored run before anything is made of it: its words, its numbers, its graphs.
+"""Checks of a stored run before it is used: its config, its numbers, its graphs.
 
 A run may come from somebody else. Whatever passes can be asked every question: texts stand where texts are shown,
 numbers where numbers are computed with, and what is shown as a line of a program cannot begin another line.
@@ -74,7 +74,7 @@ def mapping_of(keys: Check, values: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(keys(k) and values(v) for k, v in value.items())
 
 
-LAW: dict[str, Check] = {
+FIELDS: dict[str, Check] = {
     "names": each(is_text),
     "labels": each(lambda own: each(is_text)(own) and bool(own)),
     "amplitudes": lambda value: each(is_positive)(value) and bool(value),
@@ -85,7 +85,7 @@ LAW: dict[str, Check] = {
     "layers": lambda value: is_count(value) and value <= MOST_LAYERS,
     "slope": is_number,
     **dict.fromkeys(("ridge", "excess", "mean_rows", "length_scale"), is_positive),
-    # The noise of a law that was trained has a name only.
+    # The noise of a trained posterior has a name only.
     "noise": lambda value: is_word(value) or named(rows=is_count, shape=is_positive, scale=is_positive)(value),
     "equivalent_sample_size": is_positive,
 }
@@ -110,17 +110,17 @@ def check_fields(value: Any, checks: Mapping[str, Check], where: str) -> None:
             raise ConfigError(f"{where} has no {key} that vcuda can use")
 
 
-def check_law(described: Any) -> None:
-    """Every number and list of a law by its key, however deep it stands."""
+def check_graph_posterior(described: Any) -> None:
+    """Check every number and list of a stored graph posterior by its key, at any depth."""
     if isinstance(described, dict):
-        check_fields(described, {key: LAW[key] for key in described if key in LAW}, "the law")
+        check_fields(described, {key: FIELDS[key] for key in described if key in FIELDS}, "the posterior")
     if isinstance(described, dict | list):
         for inner in described.values() if isinstance(described, dict) else described:
-            check_law(inner)
+            check_graph_posterior(inner)
 
 
-def check_law_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:
-    """Refuse arrays of a law of so many columns that have other elements than its arrays have, or no sound numbers."""
+def check_graph_posterior_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:
+    """Refuse arrays of a graph posterior that have the wrong type or shape, or numbers that are not finite."""
     for name, array in arrays.items():
         own = OWNER.sub("", name, count=1)
         if array.dtype.kind not in ELEMENTS.get(own, "f"):
@@ -146,13 +146,13 @@ def _check_products(gram: np.ndarray, arrays: Mapping[str, np.ndarray], owner: s
     diagonal = gram.diagonal()
     largest = float(diagonal.max(initial=0.0))
     if (diagonal < 0).any() or np.abs(gram - gram.T).max(initial=0.0) > ROUNDING * largest:
-        raise ConfigError("gram holds no products of columns")
+        raise ConfigError("gram is not a matrix of cross products")
     if len(gram) > MOST_FACTORISED:
         return
     try:
         factor = np.linalg.cholesky(gram + LEAST * max(largest, 1e-100) * np.eye(len(gram)))
     except np.linalg.LinAlgError:
-        raise ConfigError("gram holds no products of columns") from None
+        raise ConfigError("gram is not a matrix of cross products") from None
     products, squares = arrays.get(f"{owner}products"), arrays.get(f"{owner}squares")
     if products is None or squares is None:
         return

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all: written in a folder beside their place, and then moved there."""
+"""Atomic writes: files are written in a folder beside their place, and then moved there."""
 
 from __future__ import annotations
 

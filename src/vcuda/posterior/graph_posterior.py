@@ -1,4 +1,4 @@
-"""Laws: what an engine has learned, as something that graphs and predictions can be drawn from."""
+"""GraphPosterior: what an engine has learned, from which graphs and predictions can be drawn."""
 
 from __future__ import annotations
 

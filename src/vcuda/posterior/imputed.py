@@ -1,4 +1,4 @@
-"""The law of a table with missing cells: the laws of its fillings, mixed."""
+"""The posterior of a table with missing values: the mixture of the posteriors of its imputations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBER_KINDS: dict[str, type[GraphPosterior]] = {
 
 @dataclass(frozen=True, eq=False)
 class ImputedMixture:
-    """The laws of m completed tables with equal weights: what differs between them is due to the missing cells.
+    """The posteriors of m imputed tables with equal weights: what differs between them is due to the missing values.
 
     p(G | observed) is the mean of p(G | completed table) over draws of the missing cells, so that every question is
     answered by the mean over members, and every draw is one of a member that is drawn first.

@@ -1,4 +1,4 @@
-"""Locks of folders, so that no two fits write into the same one; the system lifts them when a process dies."""
+"""Locks of folders, so that no two fits write into the same one; the system releases them when a process ends."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
         )
     if predictive.labels is not None:
         raise ConfigError(
-            "the columns hold categories, whose effects are probabilities of labels and no numbers; ask for single ones"
+            "the columns hold labels, whose effects are probabilities of labels and no numbers; ask for single ones"
         )
     known: dict[tuple[int, bytes], NodePosterior] = {}
 

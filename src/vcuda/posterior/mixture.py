@@ -1,4 +1,4 @@
-"""What the variational engine has learned: restarts, each a law of priorities and of the edges that they allow."""
+"""What the variational engine has learned: restarts, each a distribution of priorities and of edges given them."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class ScoredGraphs:
             )
 
     def edge_probabilities(self) -> np.ndarray:
-        """The weighted shares of the graphs; scores need not be probabilities, so they are not told as such."""
+        """The weighted shares of the graphs; scores need not be probabilities, so they are not used as such."""
         return self.graphs.edge_probabilities()
 
     def sample(self, rng: np.random.Generator, names: Sequence[str], size: int) -> GraphSamples:

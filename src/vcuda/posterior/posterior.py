@@ -45,7 +45,7 @@ def as_sentence(parts: Sequence[str]) -> str:
 
 
 class Outcome(NamedTuple):
-    """What an engine returns: its posterior over graphs, how far to trust it, and the series it was watched by."""
+    """What an engine returns: its posterior over graphs, how far to trust it, and the series that it recorded."""
 
     graph_posterior: GraphPosterior
     status: Status
@@ -239,7 +239,7 @@ class Posterior:
     ) -> pd.DataFrame:
         """The variables ranked by what an experiment that sets one of them is expected to teach about the graph.
 
-        ``already`` names those that were set in experiments of their own, by default those that the fit was told of.
+        ``already`` names those that were set in experiments of their own, by default the interventions of the fit.
         """
         from vcuda.summaries.experiments import next_experiment
 

@@ -15,7 +15,7 @@ from vcuda.fitting.spec import OPTIONS
 from vcuda.posterior.checks import (
     Check,
     check_fields,
-    check_law,
+    check_graph_posterior,
     each,
     is_count,
     is_number,
@@ -227,5 +227,5 @@ def checked_config(config: Any) -> dict[str, Any]:
     """What config.json holds, with its provenance; a ConfigError for what cannot be shown or used."""
     check_fields(config, CONFIG, "config.json")
     provenance = Provenance.from_json(config["provenance"])
-    check_law(config["law"])
+    check_graph_posterior(config["law"])
     return config | {"provenance": provenance}

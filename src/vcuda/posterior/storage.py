@@ -28,7 +28,7 @@ from vcuda.posterior.archives import (
     read_json,
     save_arrays,
 )
-from vcuda.posterior.checks import check_law_arrays, check_probabilities
+from vcuda.posterior.checks import check_graph_posterior_arrays, check_probabilities
 from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
@@ -40,11 +40,11 @@ from vcuda.posterior.samples import GraphSamples
 FORMAT = 1
 # The folder in a run where ``vcuda fit`` keeps what it has worked out.
 CHECKPOINT = "checkpoint"
-LAWS: dict[str, type[GraphPosterior]] = {**MEMBER_KINDS, ImputedMixture.kind: ImputedMixture}
+GRAPH_POSTERIORS: dict[str, type[GraphPosterior]] = {**MEMBER_KINDS, ImputedMixture.kind: ImputedMixture}
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 LONGEST_REASON = 300
-# Beside what the readers raise, what the laws do when arrays do not fit together.
+# Beside what the readers raise, what graph posteriors raise when arrays do not fit together.
 DAMAGED = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
 
 
@@ -139,9 +139,9 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         config = checked_config(config)
         check_square_arrays(len(config["names"]))
         arrays = read_arrays(numbers)
-        law_config, law_arrays = config["law"], _part(arrays, "law.")
-        check_law_arrays(law_arrays, len(config["names"]))
-        graph_posterior = LAWS[law_config["kind"]].restore(law_config, law_arrays)
+        described, own_arrays = config["law"], _part(arrays, "law.")
+        check_graph_posterior_arrays(own_arrays, len(config["names"]))
+        graph_posterior = GRAPH_POSTERIORS[described["kind"]].restore(described, own_arrays)
         for pool in _pools(graph_posterior):
             if pool.names != tuple(config["names"]):
                 raise ValueError("its graphs are about other columns")
@@ -172,7 +172,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
 def _check_format(path: Path, config: Any) -> None:
     number = config.get("format") if isinstance(config, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ValueError("its config tells no format")
+        raise ValueError("its config names no format")
     if number > FORMAT:
         raise RunError(
             f"the run {path} was written by a newer vcuda (format {number}, this one reads up to {FORMAT}); upgrade "
@@ -181,7 +181,7 @@ def _check_format(path: Path, config: Any) -> None:
 
 
 def _pools(graph_posterior: GraphPosterior) -> Iterator[GraphSamples]:
-    """The graphs that a law holds, and those of its members."""
+    """The graphs that a graph posterior holds, and those of its members."""
     for name in ("pool", "graphs"):
         if isinstance(held := getattr(graph_posterior, name, None), GraphSamples):
             yield held

@@ -23,7 +23,7 @@ from vcuda.posterior.point import Networks
 from vcuda.posterior.samples import GraphSamples
 from vcuda.specs import from_json, to_json
 
-# Graphs that tell the probabilities of edges where there is no closed form, and edges of graphs that are drawn at once.
+# Graphs for estimates of edge probabilities without a closed form, and edges of graphs that are drawn at once.
 DRAWS_FOR_MARGINALS, EDGES_AT_ONCE = 2_000, 1 << 25
 
 
@@ -205,7 +205,7 @@ class TrainedMixture:
 
 
 def _restore_tree(spec: Any, nodes: int, restarts: int, part: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Stored leaves back into the spec's own structure, which a dry run of its ``init`` tells."""
+    """Stored leaves back into the spec's own structure, which a dry run of its ``init`` gives."""
     import jax
 
     expected = jax.eval_shape(lambda key: spec.init(key, nodes), jax.random.key(0))

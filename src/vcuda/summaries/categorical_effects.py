@@ -93,7 +93,7 @@ class CategoryEffect:
             first, last, label = 0, 1, 1
         else:
             changes = means[None, :, :] - means[:, None, :]
-            # A rise is told rather than the same fall.
+            # A rise is reported rather than the same fall.
             first, last, label = (int(k) for k in np.unravel_index(np.argmax(np.round(changes, 9)), changes.shape))
         before, after, outcome_label = self.cause_labels[first], self.cause_labels[last], self.outcome_labels[label]
         found = self.difference(before, after, outcome_label)

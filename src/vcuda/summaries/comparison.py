@@ -47,9 +47,9 @@ def compare(posterior: Posterior, other: Posterior) -> Comparison:
         raise ConfigError(
             f"two posteriors can be compared when they share at least two variables; these share {len(common)}"
         )
-    here = posterior.edge_probabilities.loc[common, common].to_numpy()
+    first = posterior.edge_probabilities.loc[common, common].to_numpy()
     there = other.edge_probabilities.loc[common, common].to_numpy()
-    difference = there - here
+    difference = there - first
     sources, targets = np.nonzero(~np.eye(len(common), dtype=bool))
     order = np.argsort(-np.abs(difference[sources, targets]), kind="stable")
     sources, targets = sources[order], targets[order]
@@ -58,7 +58,7 @@ def compare(posterior: Posterior, other: Posterior) -> Comparison:
         {
             "source": names[sources],
             "target": names[targets],
-            "probability": here[sources, targets],
+            "probability": first[sources, targets],
             "other": there[sources, targets],
             "difference": difference[sources, targets],
         }

@@ -109,7 +109,7 @@ def effect(
     """
     if posterior.categories is not None:
         if at is not None:
-            raise ConfigError("the columns hold categories: the effect is told for all labels of the cause, without at")
+            raise ConfigError("the columns hold labels: the effect covers all labels of the cause, so leave out at")
         return category_effect(posterior, cause, outcome, draws=draws, seed=seed)
     first, last = two_positions(posterior.names, cause, outcome)
     if draws is not None:

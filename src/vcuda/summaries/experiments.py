@@ -1,4 +1,4 @@
-"""Which experiment next? What setting one variable from outside is expected to tell about the graph."""
+"""Which experiment next? What setting one variable from outside is expected to teach about the graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def next_experiment(
 
     ``information``
         Bits: the entropy, over the posterior, of which neighbours are causes of v, given for which of them the Markov
-        equivalence class of the graph leaves that open. It is what the experiment tells if it has rows enough, and
+        equivalence class of the graph leaves that open. It is what the experiment shows if it has rows enough, and
         zero where the posterior knows the directions already.
     ``edges_oriented``
         The expected number of edges whose direction the experiment settles, at v and by what follows elsewhere, each
@@ -38,7 +38,7 @@ def next_experiment(
     ----------
     already
         Variables that were set in experiments of their own, one at a time, and are in the table; by default those
-        that the fit was told of.
+        of the fit.
     draws
         Graphs that the expectations are taken over.
 

@@ -15,7 +15,7 @@ from vcuda.graphs import ancestor_sets
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.samples import GraphSamples
 
-# Beginnings of paths that are looked at. Where this is not enough nothing is probable, and fewer paths are told.
+# Beginnings of paths that are looked at. Where this is not enough nothing is probable, and fewer paths are returned.
 MOST_BEGINNINGS = 50_000
 
 

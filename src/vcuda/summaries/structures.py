@@ -75,7 +75,7 @@ def consensus(posterior: Posterior) -> NamedGraph:
 
     A pair can be i -> j, j -> i or apart. Edges are taken in the order of what they gain over leaving the pair apart,
     P(i -> j) - P(apart), as long as that is positive; one that would close a cycle is left out. When none is left out
-    no DAG has a smaller expected structural Hamming distance. Where the posterior cannot tell a direction, the edge is
+    no DAG has a smaller expected structural Hamming distance. Where the posterior leaves a direction open, the edge is
     there in one of the two, and the column ``opposite`` of its edges says so.
     """
     probabilities = posterior.edge_probabilities.to_numpy()
@@ -121,7 +121,7 @@ def _reaches(children: list[set[int]], start: int, goal: int) -> bool:
 def best_graph(posterior: Posterior, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
     """The best of the graphs drawn from the posterior (the mode, as far as the draws have met it).
 
-    With linear, additive and discrete scores it is the one of the highest posterior probability: that of the table
+    With linear, additive and categorical scores it is the one of the highest posterior probability: that of the table
     given the graph, times the prior of its edges, times the number of orders that it allows (counted up to 12
     variables, beyond that by the hook-length formula, which is exact for trees). With other models it is the graph that
     was drawn most often, and among equals the one whose edges are most probable.

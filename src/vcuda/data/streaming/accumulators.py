@@ -62,7 +62,7 @@ class Gathering:
         self._of_file = {}
 
     def absorb(self, other: Gathering) -> npt.NDArray[np.intp]:
-        """Add what another one saw of a file that comes next; returns the numbers here of the other's regimes."""
+        """Add what another one saw of a file that comes next; returns this one's numbers of the other's regimes."""
         numbers = np.array([self._number(targets) for targets in other._numbers], dtype=np.intp)
         self.checksum += other.checksum
         self._of_file = other._moments
@@ -135,7 +135,7 @@ class Reservoir:
         self._compete(keys, block.start + np.arange(len(keys)), block.values, regime)
 
     def absorb(self, other: Reservoir, numbers: npt.NDArray[np.intp]) -> None:
-        """Let the rows compete that another one has of other rows; ``numbers`` are those of its regimes here."""
+        """Add another one's rows to the competition; ``numbers`` are this one's numbers of its regimes."""
         taken = np.isfinite(other._keys)
         regime = numbers[other._regime[taken]]
         self._compete(other._keys[taken], other._rows[taken], other._values[taken], regime)

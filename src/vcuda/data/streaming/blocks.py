@@ -30,13 +30,13 @@ class Reading(NamedTuple):
 
 
 OnProgress = Callable[[Reading], None]
-# Runs a function, as ``mapped(function, items, shared=..., told=...)``, on all items somewhere else: the results of
-# ``function(shared, item)`` in the order of the items.
+# ``mapped(function, items, shared=..., on_progress=...)`` runs ``function(shared, item)`` for all items somewhere else
+# and returns the results in the order of the items.
 Mapped = Callable[..., list[Any]]
 
 
 def silent(reading: Reading) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Block(NamedTuple):
@@ -117,7 +117,7 @@ class BlockReader:
     def _refuse_labels(self, column: str, cells: list[Any] | None) -> None:
         remedy = f"{TEXT_REMEDY} (categories are taken from tables that fit into memory)"
         if cells is None:
-            raise OnlyInMemoryError(f"{self.raw.source}: column {shortened(column)} holds categories: {remedy}.")
+            raise OnlyInMemoryError(f"{self.raw.source}: column {shortened(column)} holds labels: {remedy}.")
         row = next((row for row, cell in enumerate(cells) if cell is not None and not is_number(cell)), 0)
         where = f"{self._place(row)} of column {shortened(column)}"
         raise OnlyInMemoryError(
@@ -128,14 +128,14 @@ class BlockReader:
         return self.raw.place(self.done + row)
 
     def _refuse(self, values: FloatArray) -> None:
-        """Tell of the first row with a bad cell; how many more there are, only the whole file could say."""
+        """Raise an error about the first row with a bad cell; only the whole file would show how many there are."""
         row = int(np.argmax(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)))
         missing = np.flatnonzero(np.isnan(values[row]))
         if missing.size:
             raise OnlyInMemoryError(
                 f"{self.raw.source}: a value is missing in column {shortened(self.names[missing[0]])}, in "
                 f"{self._place(row)}, the first that was met: fill in what is missing, or leave out such rows or the "
-                "column (gaps are filled in by a fit of tables that fit into memory)."
+                "column (a fit imputes missing values only in tables that fit into memory)."
             )
         place = self._place(row)
         check_cells(replace(self.raw, place=lambda _: place), self.names, values[row : row + 1])

@@ -29,7 +29,7 @@ TEXT_BYTES_A_CELL = 8
 def cells_on_disk(path: Path, *, enough: float) -> float:
     """About how many cells a file holds: of text by its size, of Arrow's formats by what they say.
 
-    The size of compressed text tells nothing, so that it is unpacked until ``enough`` cells are counted; how many more
+    The size of compressed text says nothing, so that it is unpacked until ``enough`` cells are counted; how many more
     there are follows from the part of the file that is left.
     """
     extension, compressed = extension_of(path)

@@ -59,8 +59,8 @@ def gather(
         The size of the sample of rows; smaller where so many rows would take more than 64 MB.
     seed
         Of the sample. It does not depend on how the table is cut into blocks and files.
-    told
-        Hears after every block how far the pass is.
+    on_progress
+        Called after every block with how far the pass is.
     mapped
         Lets others read the files or partitions of a table that has several; it changes no number.
     """
@@ -106,7 +106,7 @@ def gather_features(
         Turns standardised rows (n_b, d) into features (n_b, f), each row by itself. Features need not be centred.
     statistics
         What `gather` found: names, means, scales, logarithms and the column of targets are taken from there.
-    told, mapped
+    on_progress, mapped
         As for `gather`.
 
     Raises
@@ -151,7 +151,7 @@ class _Expanded(NamedTuple):
 
     def __call__(self, block: Block, stream: Stream) -> FloatArray:
         _take_logarithms(block, self.logarithm, stream)
-        # Columns of a block are contiguous, and so are those of what is made of it here.
+        # Columns of a block are contiguous, and so are those of what is made of it.
         joint = np.empty((self.features + self.mean.size, len(block.values))).T
         standardised = joint[:, self.features :]
         np.subtract(block.values, self.mean, out=standardised)
@@ -198,12 +198,13 @@ class _Work(NamedTuple):
 
 
 def _passed(work: _Work, *, on_progress: OnProgress, mapped: Mapped | None) -> tuple[Gathering, Reservoir | None]:
-    """Read all files, here or elsewhere. Rows are added up file by file and then the files, so that it is the same."""
+    """Read all files, in this process or elsewhere. Rows are summed by file and then over files, so the result is the
+    same."""
     if mapped is not None and len(work.stream.files) > 1:
         try:
             return _passed_elsewhere(work, on_progress=on_progress, mapped=mapped)
         except DataError:
-            pass  # told by a pass here, in the order of the files; or nobody else can see them
+            pass  # a pass in this process reports it, in the order of the files; or nobody else can see them
     found, rows = work.begin(start=0), 0
     for number in range(len(work.stream.files)):
         rows = work.see(found, number, start=rows, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""What passes over a large table find out about it, enough for linear and additive scores: moments and a sample."""
+"""What passes over a streamed table compute, enough for linear and additive scores: moments and a sample."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Statistics:
         return replace(self, moments=of(self.moments), regimes=regimes, sample=sample)
 
     def where_free(self, name: str) -> Moments:
-        """The moments of the rows in which a column was not set, which tell what it depends on."""
+        """The moments of the rows in which a column was not set, which show what it depends on."""
         return where_free(self.regimes, name, len(self.names))
 
     def sampled(self) -> Dataset:

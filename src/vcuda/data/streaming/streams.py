@@ -55,7 +55,7 @@ class Stream:
         return min(max(fitting, FEWEST_BLOCK_ROWS), MOST_BLOCK_ROWS)
 
     def blocks(self, *, rows: int | None = None, on_progress: OnProgress = silent) -> Iterator[Block]:
-        """Read the table once, in blocks of at most so many rows; ``told`` hears of every block that is done.
+        """Read the table once, in blocks of at most so many rows; ``on_progress`` is called after every block.
 
         Raises
         ------
@@ -146,7 +146,7 @@ def _names_of(
     names: tuple[str, ...] = ()
     notes: dict[str, None] = {}
     for file in files:
-        # Other files may lack what is left out; what they lack of the rest is told by comparison with the first.
+        # Other files may lack what is left out; what they lack of the rest shows in the comparison with the first.
         kept = variable_columns(file, interventions, choice, all_known=file is files[0])
         own, remarks = checked_names(file, kept)
         names = names or own

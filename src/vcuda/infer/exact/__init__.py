@@ -1,7 +1,7 @@
 """The posterior without approximation, by dynamic programming over sets of nodes, for up to about 20 columns.
 
 ``engine`` puts together: ``lattice``, sums over sets; ``noise_grid``, a shared unknown noise variance; ``drawing``,
-independent orders and graphs; ``limits``, memory and time told beforehand.
+independent orders and graphs; ``limits``, memory and time needed, known beforehand.
 """
 
 from vcuda.infer.exact.engine import Counting, Exact, ExactResult, exact_posterior

@@ -146,7 +146,7 @@ def exact_posterior(
         Called between the steps.
     deadline
         On the clock of ``time.monotonic``. There is no partial answer, so that a run which comes to it is
-        refused with a ConfigError, at the next step; :func:`seconds_needed` tells beforehand.
+        refused with a ConfigError, at the next step; :func:`seconds_needed` says so beforehand.
     workers
         Where sets of parents are scored that take long; they change no number.
     """
@@ -221,7 +221,7 @@ class Counting(ScoredEngine[ExactResult | None]):
         assert state is not None
         status = Status(
             "ok",
-            "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
+            "Exact: every graph was counted, so the uncertainty is due to the data, not to the computation. "
             "It holds as far as the model does.",
         )
         edges, table = self.problem.edge_prior().hold(state.edge_probabilities), self.table

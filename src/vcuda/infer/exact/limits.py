@@ -1,4 +1,4 @@
-"""What the exact engine needs, told before it starts: memory and time."""
+"""Memory and time that the exact engine needs, known before it starts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Tempered sampling over node orders, near-exact for thousands of columns.
 
-``settings`` holds the spec, ``sampling`` puts together: ``search`` finds candidate parents in rounds (``candidates``,
-``greedy_parents``, ``top_down`` for equal noise, ``growing``, ``matched`` and ``hubs`` for Gaussian processes,
-``second_opinion`` where it may have erred), ``filling`` scores all their subsets, which ``tables`` holds, ``networks``
-lays them out for ``sweeps``, the compiled Gibbs updates of priorities; ``ladders`` has the temperatures, ``groups``
-runs them on workers, and ``agreement`` has the diagnostics.
+``settings`` holds the spec, and ``sampling`` runs the engine. ``search`` finds candidate parents in rounds, with
+``candidates``, ``greedy_parents``, ``lazy_tables``, ``interaction_filter`` and ``hubs``; ``hill_climb_check`` looks for
+better graphs. ``score_tables`` scores all subsets of the candidates, ``tables`` holds them, and ``table_layout`` lays
+them out for ``sweeps``, the compiled Gibbs updates of priorities. ``ladders`` has the temperatures, ``groups`` runs
+replicas on workers, and ``diagnostics`` judges the result.
 """
 
 from vcuda.infer.orders.engine import OrderSampling

@@ -30,7 +30,7 @@ NULL_NATS = -4.0
 TABLE_ENTRIES = 1 << 26
 # Of these, what tables beyond the usual size may have, for hubs.
 HUB_ENTRIES = 1 << 23
-# What all tables may have together after improbable edges were added: a second to fill.
+# What all tables may have together after improbable edges were added: a second to compute.
 COMPLETED_ENTRIES = 1 << 22
 # Most candidates of a node that matter only together with others, before anything is sampled.
 HIDDEN = 4
@@ -134,7 +134,7 @@ def _unexplained_pairs(alone: np.ndarray) -> np.ndarray:
 
     ``alone`` (d, d) is what column i gains as the only parent of j. Dependence fades along a path, so the
     weakest pair of a triangle can be explained by the two others. This finds the parents of a hub, of which
-    greedy selection sees none: its children know the hub so well that a single parent tells nothing more.
+    greedy selection sees none: its children know the hub so well that a single parent adds nothing.
     """
     tie = np.maximum(alone, alone.T)
     np.fill_diagonal(tie, -np.inf)
@@ -350,7 +350,7 @@ def _caps(sizes: np.ndarray, cap: int) -> np.ndarray:
 
 
 def _compelled(score: LocalScore, graph: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the edges (d, d) of a graph whose direction the score can tell."""
+    """Return the edges (d, d) of a graph whose direction the score identifies."""
     dense = np.zeros((len(graph), len(graph)), dtype=bool)
     for node, parents in enumerate(graph):
         dense[parents, node] = True

@@ -1,4 +1,4 @@
-"""Do the chains agree? Numbers that say how far sampled orders can be trusted, and the sentence that tells
+"""Do the chains agree? Numbers that say how far sampled orders can be trusted, and the sentence that reports
 it."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WARN_SWAPS = 0.05
 WARN_DRAWS = 30.0
 # Graphs of a prior over graphs that are worth fewer than this many unweighted ones give an edge an error above .05.
 WARN_EFFECTIVE_GRAPHS = 100.0
-# Fewer sweeps than this make too few blocks to tell from each other whether the chains still drift.
+# Fewer sweeps than this make too few blocks to see whether the chains still drift.
 WARN_SWEEPS = 40
 # An edge that is no candidate may not be more probable than this.
 WARN_LEFT_OUT = 0.25
@@ -111,10 +111,10 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
         return Status("interrupted", as_sentence([f"stopped by {stopped} {moment}", differ]))
     troubles = []
     if numbers["replicas_kept"] <= numbers["replicas"] // 2:
-        gap = max(numbers["replica_log_scores"]) - min(numbers["replica_log_scores"])
+        below = max(numbers["replica_log_scores"]) - min(numbers["replica_log_scores"])
         troubles.append(
             f"only {numbers['replicas_kept']} of {numbers['replicas']} replicas reached the best orders "
-            f"(the others ended up to {gap:.0f} nats below); run more sweeps or annealing"
+            f"(the others ended up to {below:.0f} nats below); run more sweeps or annealing"
         )
     if numbers["sweeps"] < WARN_SWEEPS:
         troubles.append(f"{numbers['sweeps']} sweeps are too few to judge the chains by; run more sweeps")
@@ -123,7 +123,7 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
         troubles.append(f"halves of the replicas differ by {disagreement:.2f} on an edge; run more sweeps")
     draws = numbers["effective_draws"]
     if draws is not None and draws < WARN_DRAWS:
-        troubles.append(f"an open edge is known only as well as from {draws:.0f} independent graphs; run more sweeps")
+        troubles.append(f"the effective sample size of an edge is only {draws:.0f} graphs; run more sweeps")
     effective = numbers.get("effective_graphs")
     if effective is not None and effective < WARN_EFFECTIVE_GRAPHS:
         troubles.append(
@@ -131,9 +131,9 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
             "use engine exact, fewer columns, or a prior over orders"
         )
     if numbers["swap_rates"] and min(numbers["swap_rates"]) < WARN_SWAPS:
-        troubles.append("neighbouring temperatures hardly trade places; use more levels")
+        troubles.append("neighbouring temperatures rarely swap; use more levels")
     if not numbers["candidates_converged"]:
-        troubles.append("the search for candidate parents did not come to an end; allow more rounds")
+        troubles.append("the search for candidate parents did not converge; allow more rounds")
     if numbers["missing_edges"]:
         troubles.append(
             f"{numbers['missing_edges']} edges that would improve the fit are not among the candidates; "
@@ -151,8 +151,8 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
         )
     if numbers["doubtful_parents"]:
         troubles.append(
-            f"{numbers['doubtful_parents']} parents were taken for certain because their nodes have more candidates "
-            "than a table holds, and this score tells few directions for sure; raise max_candidates"
+            f"{numbers['doubtful_parents']} parents were taken for certain because their columns have more candidates "
+            "than a table holds, and this score identifies few directions; raise max_candidates"
         )
     above = numbers["second_opinion_above"]
     if above is not None and above > FAR_BELOW:

@@ -15,7 +15,7 @@ SAMPLED_GRAPHS = 1000
 
 
 class OrderSampling(ScoredEngine[OrdersResult | None]):
-    """Search, anneal and sample in one step: between compiled blocks of sweeps the deadline is watched and what is
+    """Search, anneal and sample in one step: between compiled blocks of sweeps the deadline is checked and what is
     done is stored."""
 
     stores_state = False

@@ -1,4 +1,4 @@
-"""A second opinion on the search: greedy climbs over whole graphs, which share none of its mistakes.
+"""The hill-climbing check of the search: greedy climbs over whole graphs, which share none of its mistakes.
 
 Chains that all start from the same candidate parents can agree on a wrong mode, most of all where the parents of a hub
 were fixed wrongly. Climbs over all edges know no candidates and no fixed parents; where one of them ends above the best

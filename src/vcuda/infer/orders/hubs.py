@@ -16,7 +16,7 @@ from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.workers import SERIAL
 from vcuda.models.protocol import LocalScore
 
-# Matched filters are searched here if all searches take less: every worker would first make a filter of its own.
+# Below this, matched filters are searched in this process: every worker would first make its own filter.
 WORTH_SECONDS = 4.0
 
 

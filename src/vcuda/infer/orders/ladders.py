@@ -56,9 +56,13 @@ class SweepClock(Clock):
             return always
         return in_time(time.monotonic() + share * (self.deadline - time.monotonic()))
 
-    def tell(self, steps: float, detail: str) -> None:
-        """Say that so many sweeps are done."""
-        self.done += steps
+    def count(self, sweeps: float, detail: str) -> None:
+        """Count and report sweeps that are done."""
+        self.done += sweeps
+        self.working(detail)
+
+    def working(self, detail: str) -> None:
+        """Report what is being done."""
         self.report(min(self.done, self.total), self.total, detail)
 
 
@@ -83,7 +87,7 @@ class Ladders:
     result.
 
     ``betas`` (l,) are the inverse temperatures of a ladder, the first being 1; ``fresh`` (r,) says which
-    replicas started from random orders. Blocks that the ``journal`` knows are not run again; long schedules are run
+    replicas started from random orders. Blocks that the ``checkpointer`` knows are not run again; long schedules run
     on ``workers``, replicas apart.
     """
 
@@ -177,12 +181,12 @@ class Ladders:
                 if not clock.in_time():
                     break
                 continue
-            elsewhere = elsewhere or self._run_elsewhere(schedule[start:], swap, lambda _: clock.tell(0, detail))
+            elsewhere = elsewhere or self._run_elsewhere(schedule[start:], swap, lambda _: clock.working(detail))
             if elsewhere:
                 seen = elsewhere.pop(0)
                 self._replay(seen, record)
                 self.checkpointer.keep(f"block {self._blocks}", given, partial(self._after, seen))
-                clock.tell(BLOCK, detail)
+                clock.count(BLOCK, detail)
                 if not clock.in_time():
                     break
                 continue
@@ -198,7 +202,7 @@ class Ladders:
             seen["swapped"] = seen["swapped"].reshape(-1, levels).sum(axis=0, dtype=np.int32)
             self._note(seen, record)
             self.checkpointer.keep(f"block {self._blocks}", given, partial(self._after, seen))
-            clock.tell(BLOCK, detail)
+            clock.count(BLOCK, detail)
             if not clock.in_time():
                 break
 

@@ -1,4 +1,4 @@
-"""Tables that grow: for scores whose sets cost milliseconds each, only sets that may matter are scored.
+"""Lazy tables: for scores whose sets cost milliseconds each, only sets that may matter are scored.
 
 A Gaussian process over parents takes 2 to 30 ms a set (for all targets at once), so that tables of all
 subsets are out of reach. Scored are single candidates, pairs of which one explains something alone, and
@@ -159,7 +159,7 @@ class LazyTableScore(WrappedScore):
             return []
         weights = [weight(some) for some in sets]
         current, best = list(sets[int(np.argmax(weights))]), max(weights)
-        # What only adds to the known parents, or drops some, is found by growing.
+        # What only adds to the known parents, or drops some, is found by the search itself.
         nested = set(known) <= set(current) or set(known) >= set(current)
         if best < start - HOPEFUL or (nested and best <= start):
             return []
@@ -194,7 +194,7 @@ def _growth(target: int, parents: np.ndarray, pool: np.ndarray) -> tuple[int, by
     return target, np.sort(parents).tobytes(), np.sort(pool).tobytes()
 
 
-def growing(score: LocalScore, prior: EdgePrior) -> LocalScore:
+def with_lazy_tables(score: LocalScore, prior: EdgePrior) -> LocalScore:
     """Make the tables of a score with slow sets, or of all its parts, lazy."""
     grown: LocalScore = cached(score).mapped(lambda part: LazyTableScore(part, prior))
     return grown
@@ -238,7 +238,7 @@ def forget_unasked(score: LocalScore) -> None:
 
 
 def _lazy(score: LocalScore, target: int) -> LazyTableScore:
-    """The lazy tables that a target is judged by; all parts of a growing score are such."""
+    """The lazy tables that a target is judged by; all parts of the score are such."""
     part: Any = score.of(target)
     lazy: LazyTableScore = part
     return lazy

@@ -118,10 +118,10 @@ def run_orders(
     deadline
         On the clock of ``time.monotonic``: the run then ends after the current block and returns what there
         is.
-    journal
+    checkpointer
         What is known from before the fit was resumed, and is kept for the next time.
     workers
-        Where tables are filled, sets of parents scored, and replicas run; they change no number.
+        Where tables and sets of parents are scored, and replicas run; they change no number.
 
     Notes
     -----
@@ -188,7 +188,7 @@ def _sample_until_precise(search: Search, record: Record) -> None:
 
 
 def _inverse_temperatures(spec: Orders, score: LocalScore) -> np.ndarray:
-    # Experiments tell only some of the equivalent graphs apart.
+    # Experiments distinguish only some of the equivalent graphs.
     equivalent = any(part.score_equivalent for part in score.parts)
     levels = spec.levels or (6 if equivalent else 4)
     hottest = spec.hottest or (0.2 if equivalent else 0.5)
@@ -227,7 +227,7 @@ def _summarise(
 ) -> OrdersResult:
     ladders, tables, rng = search.ladders, record.tables, search.ladders.rng
     assert tables is not None
-    search.clock.tell(0, "comparing replicas")
+    search.clock.working("comparing replicas")
     agreement = compare_replicas(record, ladders.fresh)
     energies = np.concatenate(record.energies[agreement.first :])
     estimates = log_evidence_estimates(log_ratios, energies[:, agreement.kept], ladders.betas)
@@ -254,7 +254,7 @@ def _summarise(
         "devices": devices_of(ladders.mesh),
     }
     states = np.concatenate(record.cold[agreement.first :])[:, agreement.kept].reshape(-1, tables.nodes)
-    search.clock.tell(0, "drawing graphs")
+    search.clock.working("drawing graphs")
     labels = tuple(names) if names is not None else tuple(str(j) for j in range(tables.nodes))
     draws = samples if search.prior.over == "orders" else DRAWS_EACH * samples
     drawn, orders = _draw(tables, states, draws, rng, labels)

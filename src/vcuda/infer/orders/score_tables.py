@@ -1,4 +1,4 @@
-"""Fills the tables of local scores: all subsets of every node's candidates, here or on workers."""
+"""Tables of local scores: all subsets of every node's candidates, computed in this process or on workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vcuda.models.protocol import LocalScore
 
 # Tables of several nodes are computed together up to this many entries: enough for long rows, little memory.
 BATCH_ENTRIES = 1 << 17
-# Tables of fewer entries in all are filled here. Guessed, not measured: filling should take longer than sending.
+# Smaller tables are computed in this process. Guessed, not measured: computing should take longer than sending.
 SPREAD_ENTRIES, SPREAD_CHEAP_ENTRIES = 1 << 14, 1 << 22
 # Scores of columns whose scales differ by a factor of 1e20 and more are such; sums of them must stay numbers, too.
 LARGEST_SINGLE = 1e30
 
 
 class OutOfTimeError(Exception):
-    """There is no time to fill all tables."""
+    """There is no time to compute all tables."""
 
 
 def build_tables(
@@ -53,7 +53,7 @@ def build_tables(
         (d,) a likely order, first node first. Tables are stored relative to it, which keeps single precision
         for the orders that matter; without it they are relative to all candidates coming first.
     workers
-        Where tables are filled if they are large; those of lazy tables are filled here.
+        Where tables are computed if they are large; lazy tables are computed in this process.
     go_on
         Asked between tables whether there is time for more; if not, an OutOfTimeError is raised.
     """

@@ -28,8 +28,8 @@ from vcuda.infer.orders.lazy_tables import (
     foresee_tables,
     forget_unasked,
     grow_tables,
-    growing,
     screen_of,
+    with_lazy_tables,
 )
 from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.settings import Orders
@@ -68,7 +68,7 @@ class Search:
         self.spec, self.prior, self.ladders, self.clock = spec, prior, ladders, clock
         self.workers = workers
         self.prefetch = Prefetch(
-            workers, go_on=clock.in_time, on_progress=lambda: clock.tell(0, "scores of sets of parents")
+            workers, go_on=clock.in_time, on_progress=lambda: clock.working("scores of sets of parents")
         )
         self.shared = score.nuisance
         self.variance = 1.0 if self.shared is None else self.shared.quick_guess()
@@ -76,7 +76,7 @@ class Search:
         self.full = spec.full if spec.full is not None else (18 if score.cheap_tables else 14)
         self.grows = score.slow_sets and score.nodes > self.full
         if self.grows:
-            self.score = growing(self.score, prior)
+            self.score = with_lazy_tables(self.score, prior)
         self.cap = spec.max_candidates or (18 if score.cheap_tables else 12)
         self.order = None if start_order is None else np.asarray(start_order, dtype=np.int64)
         self.record = Record()
@@ -185,10 +185,10 @@ class Search:
         return Candidates(tuple(split("free", known)), tuple(split("fixed", known)))
 
     def _was_wrong(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
-        """Ask for a second opinion; where it is better than the best of the sampled graphs, start again from it."""
+        """Run the hill-climbing check; where it finds a better graph than the best sampled one, start again from it."""
 
         def go_on() -> bool:
-            self.clock.tell(0, "second opinion")
+            self.clock.working("hill-climbing check")
             return self.clock.in_time()
 
         rng = self.ladders.rng
@@ -218,7 +218,7 @@ class Search:
         return True
 
     def above_sampled(self) -> float | None:
-        """Return by how many nats the second opinion is better than the best sampled graph; None without one."""
+        """Return by how many nats the hill-climbing check is better than the best sampled graph; None without one."""
         if self.opinion is None:
             return None
         graphs, _ = self._best_graphs()
@@ -275,7 +275,7 @@ class Search:
     def _say(self, detail: str) -> Callable[[int], bool]:
         def go_on(node: int) -> bool:
             if node % 50 == 0:
-                self.clock.tell(0, detail)
+                self.clock.working(detail)
             return self.clock.in_time()
 
         return go_on

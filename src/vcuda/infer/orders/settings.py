@@ -28,7 +28,7 @@ class Orders:
         Independent ladders of chains; at least 2, since their disagreement is the first thing to look at.
     levels, hottest
         Number of temperatures in a ladder, and the inverse temperature of the hottest. By default 4 down to
-        .5, and 6 down to .2 for scores that cannot tell Markov equivalent graphs apart.
+        .5, and 6 down to .2 for scores that cannot distinguish Markov equivalent graphs.
     annealing
         Sweeps from random orders to the ladder; by default 60, and 120 from 500 columns.
     full

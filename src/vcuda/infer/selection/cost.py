@@ -1,4 +1,4 @@
-"""What a fit will take, foreseen before it begins, and refused where the memory is not there.
+"""The expected time and memory of a fit, before it begins; refused where memory or time are too small.
 
 The exact engine's needs follow from its arrays (``vcuda.infer.exact.limits``). Those of the other engines are power
 laws through measured runs, ``python -m benchmarks size``, on tables of 1,000 rows and graphs with one edge a node: hubs
@@ -23,7 +23,7 @@ from vcuda.models.protocol import LocalScore, PowerLaw
 # Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
 BASE, HELD = 0.45, 0.3
 A_CENTURY = 3.2e9
-# Rows of the tables that the laws were measured on.
+# Rows of the tables that the power laws were measured on.
 MEASURED_ROWS = 1000
 # GB of an entry of the score tables: its weight and its sum, both again while new tables are made, and two copies for
 # the compiled sweeps. And of an entry of the matrices of d by d, such as products of columns and prior odds.
@@ -102,8 +102,8 @@ def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int, o
 
 
 def cost_by_law(law: PowerLaw, engine: Exact | Orders | Variational, nodes: int, rows: int = MEASURED_ROWS) -> Cost:
-    """What a law foresees. Memory for tables of the orders engine is bounded (``TABLE_ENTRIES``), and what comes beside
-    it are some matrices of d by d."""
+    """What a power law predicts. Memory for tables of the orders engine is bounded (``TABLE_ENTRIES``); beside
+    it there are some matrices of d by d."""
     lacking = max(MEASURED_ROWS / rows, 1.0) ** law.rows
     sweeps = expected_sweeps(engine, nodes)
     seconds = law.start + lacking * (law.a * nodes**law.b + law.sweep * sweeps / 100 * nodes)

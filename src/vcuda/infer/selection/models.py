@@ -32,7 +32,7 @@ from vcuda.models.protocol import Candidate, LocalScore, Noise
 
 EXACT_COLUMNS = 12
 CLIMBED_COLUMNS = 200
-# Below this, odds of 20 to 1, the sentence says that the data hardly tell.
+# Below this, odds of 20 to 1, the sentence says that the data hardly decide.
 CLEAR_LEAD = 3.0
 
 
@@ -54,8 +54,8 @@ class Measured(NamedTuple):
 class Choice:
     """The model that the data support best, ready to be fitted.
 
-    ``log_evidence`` maps all models that were compared, in words, to nats, by ``method``; ``sentences`` tell the result
-    to people.
+    ``log_evidence`` maps all models that were compared, in words, to nats, by ``method``; ``sentences`` say the result
+    in words.
     """
 
     candidate: Candidate
@@ -102,10 +102,10 @@ def choose_model(
     seed
         For the greedy searches and the choice of columns.
     progress
-        Told which model is being looked at.
+        Called with the model that is compared.
     deadline
         On the clock of ``time.monotonic``: models that are not compared by then are left out, and the sentences say so.
-    journal
+    checkpointer
         Where the evidence of every model is kept, also that there was no time for it.
     """
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"
@@ -219,7 +219,7 @@ def _sentences(
     def compared(winner: str, winners: Sequence[Measured], loser: str, losers: Sequence[Measured]) -> str:
         lead = max(one.log_evidence for one in winners) - max(one.log_evidence for one in losers)
         if lead < CLEAR_LEAD:
-            return f"The data hardly tell {winner} from {loser}: they favour the former by {lead:.1f} nats."
+            return f"The data hardly distinguish {winner} from {loser}: they favour the former by {lead:.1f} nats."
         return f"The data favour {winner} by {lead:,.0f} nats over {loser}."
 
     if linear and curved:

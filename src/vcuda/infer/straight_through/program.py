@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What the host tells of the steps to take next: ``steps`` of the epoch from step ``first`` on.
+    """What the host says of the steps to take next: ``steps`` of the epoch from step ``first`` on.
 
     They are ordinary arguments, so one program serves however far the host lets it run. ``order`` is ``(r, rows)``, the
     shuffle of this epoch's rows, ``rate`` the share of the learning rates, ``number`` counts all steps before, and

@@ -247,7 +247,7 @@ def _status(watch: EarlyStopping, weights: np.ndarray, diagnostics: dict[str, An
     if watch.failed.all():
         return Status(
             "failed",
-            "Training broke down in every restart (numbers that are not finite): do not use this result. "
+            "Training diverged in every restart (numbers are not finite): do not use this result. "
             "A smaller learning rate or standardised columns usually help.",
         )
     early = interrupted(stopped, f"{diagnostics['epochs'][best]} epochs")
@@ -256,12 +256,12 @@ def _status(watch: EarlyStopping, weights: np.ndarray, diagnostics: dict[str, An
     if watch.active[best]:
         return Status(
             "warning",
-            "The validation ELBO was still rising when the epochs ran out: give it more epochs before you trust it.",
+            "The validation ELBO was still rising at the last epoch: run more epochs before you trust it.",
         )
     if watch.failed.any():
         return Status(
             "warning",
-            f"{int(watch.failed.sum())} restarts broke down and were left out; the others converged.",
+            f"{int(watch.failed.sum())} restarts diverged and were left out; the others converged.",
         )
     return Status(
         "ok",

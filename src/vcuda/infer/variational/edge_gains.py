@@ -1,4 +1,4 @@
-"""Exact toggles: what every possible edge into a node gains, given the node's other parents, for all edges at once.
+"""Exact edge gains: what every possible edge into a node gains, given the node's other parents, for all edges at once.
 
 With the weights integrated out, a local score depends on a set of parents only through the residual quadratic form of
 the target and a log determinant. One factorisation of the parents' Gram matrix M gives both for the set as it is, with
@@ -38,7 +38,7 @@ class Toggled(NamedTuple):
 
 
 def regressions_of(score: LocalScore) -> Regressions:
-    """What the toggles need of a prepared score; refuse scores that are no regressions."""
+    """What the edge gains need of a prepared score; refuse scores that are no regressions."""
     found = score.regressions()
     if found is None:
         raise ConfigError(
@@ -105,10 +105,10 @@ def _explained(matrices: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.
     return jnp.sum(vectors**2 / pivots, axis=0), jnp.sum(jnp.log(pivots), axis=0)
 
 
-def toggles_of(
+def edge_gains_of(
     problem: Regressions, target: jax.Array, parents: jax.Array, real: jax.Array, variance: jax.Array
 ) -> Toggled:
-    """Toggle every edge into one target.
+    """The gain of every edge into one target.
 
     ``parents`` (k,) are distinct columns, of which only those marked in ``real`` (k,) count; ``variance`` is the noise
     variance where all nodes share one. What stands for the target itself means nothing.
@@ -177,7 +177,7 @@ class Tiers(NamedTuple):
 def toggle_graphs(
     problem: Regressions, graphs: jax.Array, importance: jax.Array, variances: jax.Array, tiers: Tiers
 ) -> tuple[Toggled, jax.Array]:
-    """Toggle every edge of some graphs.
+    """The gain of every edge of some graphs.
 
     ``graphs`` (g, d, d) booleans, ``importance`` (g, d, d) between 0 and 1 says which parents to keep where there are
     more than the tier holds, ``variances`` (g,). Returns scores (g, d), gains (g, d, d) with [i, j] for i -> j, squares
@@ -202,7 +202,7 @@ def toggle_graphs(
 def _toggle_tier(
     problem: Regressions, keys: jax.Array, targets: jax.Array, variances: jax.Array, width: int
 ) -> tuple[Toggled, jax.Array]:
-    """Toggle edges into ``targets`` (g, t), with up to ``width`` parents each."""
+    """The gains of edges into ``targets`` (g, t), with up to ``width`` parents each."""
     count, number = targets.shape
     values, parents = jax.lax.top_k(jnp.take_along_axis(keys, targets[:, :, None], axis=1), width)
     real = values > 0
@@ -215,7 +215,7 @@ def _toggle_tier(
     together = max(1, WORKING_NUMBERS // (problem.gram.shape[0] * width * problem.block * problem.gram.shape[-1]))
 
     def one(arguments: tuple[jax.Array, ...]) -> Toggled:
-        return toggles_of(problem, *arguments)
+        return edge_gains_of(problem, *arguments)
 
     in_turns = together < count * number
     toggled = jax.lax.map(one, flat, batch_size=together) if in_turns else jax.vmap(one)(flat)

@@ -109,12 +109,12 @@ def _status(
 ) -> Status:
     """Turn the diagnostics into a code and a sentence; ``equivalent`` scores cannot direct every edge."""
     if not sound.any():
-        return Status("failed", "Every restart broke down (numbers that are not finite): do not use this result.")
+        return Status("failed", "Every restart diverged (numbers are not finite): do not use this result.")
     troubles = []
     if stopped is not None:
         troubles.append(f"stopped by {stopped} after {diagnostics['steps']} steps, before the order had settled")
     if not sound.all():
-        troubles.append(f"{int((~sound).sum())} restarts broke down and were left out")
+        troubles.append(f"{int((~sound).sum())} restarts diverged and were left out")
     if crowded:
         shown = ", ".join(crowded[:5]) + (" and others" if len(crowded) > 5 else "")
         troubles.append(f"raise max_parents ({diagnostics['max_parents']}), which these columns came near to: {shown}")
@@ -122,12 +122,12 @@ def _status(
         troubles.append("drawn graphs often had more parents than can be held; raise max_parents")
     if equivalent:
         troubles.append(
-            "directions that this score cannot tell apart are only roughly shared out between the restarts; "
-            "the exact and the orders engine do it better"
+            "the restarts represent directions that this score cannot distinguish only roughly; "
+            "use the exact or the orders engine for these"
         )
     elif diagnostics["restart_disagreement"] > WARN_DISAGREEMENT:
         troubles.append(
-            f"restarts of like ELBO differ by {diagnostics['restart_disagreement']:.2f} on an edge; run more of them"
+            f"restarts of similar ELBO differ by {diagnostics['restart_disagreement']:.2f} on an edge; run more of them"
         )
     if stopped is None and diagnostics["elbo_rise"] > WARN_RISE:
         troubles.append("the ELBO was still rising; run more steps")

@@ -1,6 +1,6 @@
 """Compiled steps of the variational engine with integrated weights: edges, order and noise of all restarts at once.
 
-What they do and why is told in ``training``.
+``training`` explains what they do and why.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ sigma(L_ij); an edge that it excludes keeps its prior, so that an arrow can stil
     ELBO = E_q[sum of local scores] - sum Phi_ij KL(sigma(L_ij) || pi_ij) - KL(q(p) || N(0, I)),
 
 and the edge probabilities are sigma(L_ij) Phi_ij. A step draws K graphs, takes from each the gains D_ij of every edge
-given the other parents (``toggles``), and then
+given the other parents (``edge_gains``), and then
 
 - moves the edges along their natural gradient, L <- (1 - r) L + r (logit pi + D), on a random part of the pairs:
   edges that explain each other away would otherwise swing in step;

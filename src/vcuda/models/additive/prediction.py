@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AdditivePredictive(Predictive):
-    """New rows under the additive score: a mixture of Student-t laws around sums of functions of single parents.
+    """New rows under the additive score: Student-t distributions around sums of functions of single parents, mixed.
 
     Parameters
     ----------

@@ -280,7 +280,7 @@ class AdditiveBasis(ScoreSpec):
     ) -> AdditiveBasisScore:
         """Standardise a table (n, d), expand each column in its basis, and reduce both to products.
 
-        ``bases`` are those of all columns, if they are not to be chosen here.
+        ``bases`` are those of all columns, if they are already chosen.
         """
         centred, units = centred_columns(values, scale)
         columns = centred / units
@@ -305,7 +305,7 @@ class AdditiveBasis(ScoreSpec):
         return self.expand(column)[1]
 
     def expand(self, column: np.ndarray, bare: ColumnBasis | None = None) -> tuple[ColumnBasis, np.ndarray]:
-        """Centre the basis of a standardised column (n,), chosen here unless given, and return it with its values there
+        """Centre the basis of a standardised column (n,), chosen unless given, and return it with its values there
         (n, m)."""
         bare = self.choose(column) if bare is None else bare
         expanded = bare.at(column)

@@ -25,7 +25,7 @@ MOST_FEATURES = 400
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictive(Predictive):
-    """New rows under the Gaussian process score: a mixture of Student-t laws given the rows that were fitted.
+    """New rows under the Gaussian process score: a mixture of Student-t distributions given the rows that were fitted.
 
     Of more than 4,000 rows it keeps 4,000 that are drawn once, always the same, and so it is a little less sure than
     the score. The kernel of a set of parents is exact, or has so many features that it makes no difference: O(n r²) for

@@ -38,7 +38,7 @@ def _kernel_features(column: np.ndarray, length_scale: float) -> np.ndarray:
     """Return orthogonal features (n, r), largest first, whose products are the kernel of a column.
 
     Pivoted Cholesky of exp(-(x - x')² / (2 length_scale²)): about 15 features for normal columns, one for
-    each value of a discrete one, and one more for each distant outlier.
+    each value of a column with few values, and one more for each distant outlier.
     """
     scaled = column / length_scale
     missing = np.ones(scaled.size)

@@ -142,7 +142,7 @@
     title.textContent =
       data.names[data.source[k]] + " → " + data.names[data.target[k]] + ": " + probability.toFixed(3);
     const head = tip[0].toFixed(1) + "," + tip[1].toFixed(1) + " " + corner(0.45) + " " + corner(-0.45);
-    // Before the middle, where arcs that go round the same gap from both sides meet.
+    // Before the middle, where arcs that go round the same space from both sides meet.
     const place = [0, 1].map((i) => 0.36 * first[i] + 0.48 * control[i] + 0.16 * tip[i]);
     const label = drawn("text", { x: place[0].toFixed(1), y: place[1].toFixed(1) });
     label.textContent = probability.toFixed(2);
@@ -319,9 +319,9 @@
   }
 
   function recall() {
-    const told = new URLSearchParams(location.hash.slice(1));
-    const threshold = Number.parseFloat(told.get("threshold"));
-    const variable = Number.parseInt(told.get("variable"), 10);
+    const stored = new URLSearchParams(location.hash.slice(1));
+    const threshold = Number.parseFloat(stored.get("threshold"));
+    const variable = Number.parseInt(stored.get("variable"), 10);
     if (threshold >= 0.02 && threshold <= 1) {
       state.threshold = threshold;
       byId("threshold").value = String(threshold);

@@ -71,7 +71,7 @@ class AveragedEstimate:
     between
         The standard deviation between DAGs: what not knowing the graph contributes.
     within
-        The root mean square of the standard errors, as far as they were told: what few rows contribute.
+        The root mean square of the standard errors, as far as they were given: what few rows contribute.
     identified
         The share of the weight whose DAGs identify the effect.
     covered

@@ -71,7 +71,7 @@ def listed_edges(table: pd.DataFrame) -> list[Edge]:
 
 
 def table_of_edges(edges: Iterable[Edge], found: Iterable[str], names: Sequence[str] | None = None) -> pd.DataFrame:
-    """A table from the edges and the names that a file told; ``names`` give another order, or more of them."""
+    """A table from the edges and the names of a file; ``names`` give another order, or more of them."""
     listed_names = list(dict.fromkeys(found)) if names is None else list(names)
     known = {name: k for k, name in enumerate(listed_names)}
     matrix = np.zeros((len(listed_names), len(listed_names)))
@@ -94,14 +94,14 @@ def table_of_edges(edges: Iterable[Edge], found: Iterable[str], names: Sequence[
         place = known[source], known[target]
         if matrix[place]:
             raise DataError(
-                f"the edge from {shortened(source)} to {shortened(target)} stands there twice: keep one of them."
+                f"the edge from {shortened(source)} to {shortened(target)} appears twice: keep one of them."
             )
         matrix[place] = probability
     return named_table(listed_names, matrix)
 
 
 def number(text: Any, source: str, target: str) -> float:
-    """The probability of an edge as a file tells it."""
+    """The probability of an edge as a file says it."""
     try:
         return float(text)
     except (TypeError, ValueError):

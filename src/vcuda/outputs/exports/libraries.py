@@ -77,7 +77,7 @@ def from_networkx(graph: nx.DiGraph, *, names: Sequence[str] | None = None) -> p
 def to_pgmpy(graph: Exportable, *, kind: Literal["dag", "discrete", "linear"] = "dag") -> Any:
     """One DAG for pgmpy; a posterior gives its consensus.
 
-    ``kind`` is ``"dag"`` (a plain DAG), ``"discrete"`` (a network for tables of categories, whose probabilities its
+    ``kind`` is ``"dag"`` (a plain DAG), ``"discrete"`` (a network for categorical tables, whose probabilities its
     ``fit`` learns) or ``"linear"`` (a linear Gaussian network).
     """
     if kind not in _PGMPY:
@@ -132,7 +132,7 @@ def from_causal_learn(graph: Any, *, names: Sequence[str] | None = None) -> pd.D
         i, j = np.argwhere(~known)[0]
         raise DataError(
             f"the edge between {shortened(labels[i])} and {shortened(labels[j])} has the marks {marks[i, j]} and "
-            f"{marks[j, i]}: expected a tail (-1) and an arrowhead (1), or two tails; hidden causes are not known here."
+            f"{marks[j, i]}: expected a tail (-1) and an arrowhead (1), or two tails; hidden causes are not supported."
         )
     return table_of_edges(_edges_of(marks == TAIL, labels), labels)
 
@@ -180,7 +180,7 @@ def to_arviz(posterior: Posterior, *, draws: int = 1000, seed: int = 0) -> Any:
     """Drawn graphs, the trace of the fit and its diagnostics for ArviZ: InferenceData, or from ArviZ 1 on a DataTree.
 
     The group ``posterior`` has ``edge`` (chain, draw, source, target), 0 or 1, and ``edge_count``; ``trace`` has the
-    series by which the fit was watched, if there are any. The draws are independent of each other, in one chain:
+    series that the fit recorded, if there are any. The draws are independent of each other, in one chain:
     ArviZ's own measures of convergence say nothing about the engine, whose diagnostics stand in the attributes.
     """
     check_draws(draws)
