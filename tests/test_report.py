@@ -334,7 +334,7 @@ def test_the_line_of_the_shell_has_what_differs_from_the_defaults(tmp_path):
 )
 def test_the_report_says_which_prior_there_was(prior, words):
     posterior = vcuda.fit(chain(("a", "b", "c")), model="linear", engine="exact", prior=prior)
-    assert dict(asked(posterior))["Before the data"] == words
+    assert dict(asked(posterior))["Prior"] == words
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7, 30, 90])
