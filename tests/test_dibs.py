@@ -534,4 +534,6 @@ class TestMinutes:
         with pytest.warns(ConvergenceWarning):
             fitted = vcuda.fit(table, engine="dibs", model="mlp", time_limit=1.0, progress=stop)
         assert fitted.provenance["engine"]["particles"] < 100
-        assert any("so that this fit ends in minutes" in sentence for sentence in fitted.provenance["choice"]["sentences"])
+        assert any(
+            "so that this fit ends in minutes" in sentence for sentence in fitted.provenance["choice"]["sentences"]
+        )

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vcuda.dags.base import DagPrior
 from vcuda.dags.lifting import Lift
 from vcuda.data.scaling import Scaling
 from vcuda.infer.checkpoint import LastDraw, generator_state
@@ -54,6 +55,7 @@ class Training(Engine[TrainingState]):
         super().__init__(spec, problem, resources)
         data, model, prior = problem.rows, problem.model, problem.prior
         assert model is not None
+        assert isinstance(prior, DagPrior)  # fit refuses others
         self.model = model
         self.scaling = Scaling.choose(data, scaling_rule(spec, model))
         train, validation = split_rows(
