@@ -9,16 +9,18 @@ import pytest
 
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
-from vcuda.graphs import cpdag
+from vcuda.graphs import cpdag, enumerate_dags
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders.diagnostics import judge
+from vcuda.infer.orders.graph_weights import weigh_by_orders
 from vcuda.infer.orders.hill_climb_check import log_score_of
 from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.sampling import Orders, run_orders
 from vcuda.metrics import average_precision
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.linear import BGe, EqualNoise
+from vcuda.posterior.samples import GraphSamples
 
 # The same sizes in most tests, so that the sweeps are compiled once.
 SPEC = Orders(levels=5, hottest=0.1, sweeps=400, max_sweeps=4000, precision=0.004)
@@ -127,6 +129,16 @@ def test_warns_where_the_weights_of_graphs_leave_few_of_them(seven, monkeypatch)
     found = run_orders(SPEC, score, edge_prior(4, 0.3, over="graphs"), seed=3, samples=100)
     assert found.status.code == "warning"
     assert "effective ones; use engine exact, fewer columns, or a prior over orders" in found.status.sentence
+
+
+def test_as_many_graphs_are_weighted_as_there_is_time_for():
+    drawn = GraphSamples.from_dense(tuple("abc"), np.repeat(enumerate_dags(3), 20, axis=0))
+    every, few = (weigh_by_orders(drawn, go_on=lambda known=known: known) for known in (True, False))
+    assert (len(every.samples), len(few.samples)) == (500, 200)
+    np.testing.assert_allclose(few.samples.weights, every.samples.weights[:200] / every.samples.weights[:200].sum())
+    # The empty graph has six orders, a complete one has one.
+    complete = int(np.flatnonzero(every.samples.edge_counts() == 3)[0])
+    assert every.samples.weights[complete] == pytest.approx(6 * every.samples.weights[0])
 
 
 def test_chosen_candidates_lose_little(seven):

@@ -20,6 +20,7 @@ from vcuda.errors import RunError
 from vcuda.graphs import is_dag
 from vcuda.outputs.layout import BENDS, bends, curve, layered
 from vcuda.outputs.report import embedded_json, report_page, write_report
+from vcuda.outputs.report_text import asked
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior import GraphSamples, Posterior, Status
 from vcuda.posterior.sampled import SampledGraphs
@@ -321,6 +322,19 @@ def test_the_line_of_the_shell_has_what_differs_from_the_defaults(tmp_path):
     source = posterior.provenance["data"]["source"]
     assert line == f"vcuda fit '{source}' --model linear --noise unequal --engine exact --prior 0.25 --seed 2"
     assert f"    {source!r}," in python_lines(posterior)
+
+
+@pytest.mark.parametrize(
+    ("prior", "words"),
+    [
+        (0.25, "an edge has the probability 0.25 where the order of the two allows it"),
+        ("uniform", "all DAGs are equally likely"),
+        ("uniform:0.2", "all DAGs with the same number of edges are equally likely, and each edge has odds of 0.25"),
+    ],
+)
+def test_the_report_says_which_prior_there_was(prior, words):
+    posterior = vcuda.fit(chain(("a", "b", "c")), model="linear", engine="exact", prior=prior)
+    assert dict(asked(posterior))["Before the data"] == words
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7, 30, 90])
