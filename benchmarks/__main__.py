@@ -19,7 +19,6 @@ BENCHMARKS = {
     "missing": "a tenth of the cells taken away: what imputation loses against the complete tables",
     "kills": "fits killed at random moments and resumed, beside the same fits left alone",
     "cluster": "a Dask cluster of local processes against one: the same posterior, and what it gains",
-    "fuzzing": "hostile tables, knowledge files and run folders: accepted, refused in a sentence, or broken",
     "picture": "the README's picture, from a fit of the Sachs cells",
 }
 

@@ -8,8 +8,10 @@ import tempfile
 import tracemalloc
 import zipfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import fuzzing
 import hostile
 import numpy as np
 import pytest
@@ -354,3 +356,19 @@ def questions(run):
     posterior = vcuda.Posterior.load(run)
     assert np.isfinite(posterior.edges()["probability"]).all()
     assert posterior.sample(5).all_acyclic()
+
+
+@pytest.mark.slow
+def test_the_first_cases_of_fuzzing_are_accepted_or_refused(tmp_path):
+    """``make fuzz`` opens thousands of each kind."""
+    child = fuzzing.Child(tmp_path, patience=20.0, memory=1.0, runs=False)
+    try:
+        for kind, number in product(fuzzing.CASES, range(5)):
+            files = tmp_path / f"{kind}-{number}"
+            case = fuzzing.grown(kind, 0, number)
+            case.write(files)
+            answer = child.ask({"kind": kind, "seed": 0, "number": number, "files": str(files), "entry": case.entry})
+            assert answer["end"] in ("accepted", "refused"), (kind, number, answer)
+    finally:
+        child.end()
+    assert child.begun == 1

@@ -21,11 +21,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzzing import checkpoints
-from benchmarks.fuzzing.files import copied
-from benchmarks.fuzzing.knowledge import KNOWN
-from benchmarks.fuzzing.runs import RUNS
 from benchmarks.processes import ROOT
+from fuzzing import checkpoints
+from fuzzing.files import copied
+from fuzzing.knowledge import KNOWN
+from fuzzing.runs import RUNS
 from vcuda.posterior import Posterior
 
 LONGEST_SENTENCE = 2000
