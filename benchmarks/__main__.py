@@ -7,7 +7,6 @@ from importlib import import_module
 
 BENCHMARKS = {
     "sampling": "milliseconds a graph for every DAG distribution, up to 100,000 nodes",
-    "paper-preset": "preset `paper` on the authors' own data sets, beside the published numbers",
     "paper": "the paper's experiments, every method on the same data sets (see paper --help)",
     "accuracy": "every engine and score on data with a known graph, in suites (see accuracy --help)",
     "peers": "our baselines beside the published numbers, dibs-lib and gcastle (see peers --help)",
