@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test check bench clean
+.PHONY: help env demo test test-oldest lock check bench clean
 
 help:
 	@echo "make demo    fit the bundled Sachs cells and print the strongest edges"
 	@echo "make test    lint, types and all tests"
+	@echo "make test-oldest   a part of the tests with the oldest dependencies that pyproject.toml allows (Python 3.11)"
+	@echo "make lock    write the versions of this environment to requirements-lock.txt, after make test has passed"
 	@echo "make check   lint, format and types only"
 	@echo "make bench   the benchmarks of docs/ (takes long; see python -m benchmarks --help)"
 
@@ -31,6 +33,25 @@ test: check
 	@echo "== tests"
 	$(BIN)/python -m pytest -n auto
 
+# In an environment of its own: uv resolves every direct dependency to its lower bound, and is needed for nothing else.
+OLDEST := .venv-oldest
+OLDEST_TESTS := $(addprefix tests/test_,import.py dataset.py streaming.py fit.py posterior.py contracts.py exact.py effects.py \
+	estimator.py export.py plots.py cli_questions.py)
+test-oldest: export OPENBLAS_NUM_THREADS = 1
+test-oldest: export OMP_NUM_THREADS = 1
+test-oldest:
+	@echo "== making an environment with the oldest dependencies in $(OLDEST)"
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	@# Old packages call what newer ones below them deprecate: no fault of vcuda.
+	$(OLDEST)/bin/python -m pytest -n auto -W default::DeprecationWarning $(OLDEST_TESTS)
+
+lock: $(READY)
+	@echo "# All tests passed with these versions. Made by: make lock. Use: pip install -c requirements-lock.txt '.[dev]'" \
+		> requirements-lock.txt
+	$(BIN)/python -m pip freeze --exclude-editable | grep '==' >> requirements-lock.txt
+
 check: $(READY)
 	@echo "== lint, format, types"
 	$(BIN)/ruff check .
@@ -41,4 +62,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks all
 
 clean:
-	rm -rf $(VENV) run-sachs
+	rm -rf $(VENV) $(OLDEST) run-sachs

@@ -98,8 +98,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _measured(data: Dataset, truth: np.ndarray, model: str) -> dict[str, Any]:
-    logarithm = data.names if data.source.startswith("sachs") else ()
-    posterior = vcuda.fit(data, model=model, noise="unequal", logarithm=logarithm)
+    log = data.names if data.source.startswith("sachs") else ()
+    posterior = vcuda.fit(data, model=model, noise="unequal", log=log)
     found = vcuda.evaluate(posterior, truth)
     seen = {name: found[name] for name in MEASURED}
     print(f"{data!r} {model}: {seen}", flush=True)

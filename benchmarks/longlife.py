@@ -55,7 +55,7 @@ KINDS: tuple[tuple[str, str, str | None, int, int], ...] = (
     ("variational", "additive", None, 12, 2000),
     ("orders", "gp", None, 6, 200),
     ("straight-through", "mlp", "equal", 16, 2000),
-    ("exact", "discrete", None, 8, 2000),
+    ("exact", "categorical", None, 8, 2000),
     ("variational", "linear", "unequal", 16, 2000),
     ("dibs", "linear", None, 10, 2000),
     ("auto", "auto", None, 5, 200),
@@ -104,12 +104,12 @@ def short_engine(case: Case) -> Any:
 
 
 def table_of(case: Case) -> np.ndarray:
-    """Rows (n, d) of a sparse linear model; three categories a column for the discrete one."""
+    """Rows (n, d) of a sparse linear model; three categories a column for the categorical one."""
     rng = np.random.default_rng(case.number)
     present = rng.random((case.nodes, case.nodes)) < min(1.0, 1.5 / case.nodes)
     weights = np.triu(rng.uniform(0.5, 2.0, present.shape) * present, 1)
     values = rng.standard_normal((case.rows, case.nodes)) @ np.linalg.inv(np.eye(case.nodes) - weights)
-    if case.model == "discrete":
+    if case.model == "categorical":
         return np.digitize(values, (-0.5, 0.5)).astype(float)
     return values
 

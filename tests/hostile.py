@@ -250,7 +250,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "a later format": (config(lambda c: c.update(format=2)), "newer vcuda"),
     "infinity": (config(lambda c: c["provenance"].update(seconds=float("inf"))), "no number that JSON has"),
     "half a surrogate": (config(lambda c: c["names"].__setitem__(0, "\ud800")), "surrogates not allowed"),
-    "names twice": (config(lambda c: c.update(names=["a"] * 4)), "no names, or one that cannot be"),
+    "names twice": (config(lambda c: c.update(names=["a"] * 4)), "no names that vcuda can use"),
     "other names for the graphs": (config(lambda c: c.update(names=list("abcd"))), "about other columns"),
     "names that are numbers": (config(lambda c: c.update(names=[1, 2, 3, 4])), "no names"),
     "a status of its own": (config(lambda c: c["status"].update(code="<script>")), "no status"),
@@ -258,7 +258,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "rows that are a text": (config(lambda c: c["provenance"]["data"].update(rows="x")), "no data"),
     "a line of a program in a name": (
         provenance("model", {"name": "x\nimport os", "noise": None}),
-        "no model, or one that cannot be",
+        "no model that vcuda can use",
     ),
     "a line of a program in a key": (provenance("engine", {"name": "exact", "x\nimport os": 1}), "no engine"),
     "a line of a program in the fingerprint": (

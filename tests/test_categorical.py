@@ -180,7 +180,7 @@ def test_numbers_stay_numbers_and_a_note_may_suggest_the_discrete_model():
     data = vcuda.as_dataset(few)
     assert data.categories is None
     assert data.notes == (
-        "No column has more than 5 different numbers: if they stand for categories, ask for model discrete.",
+        "No column has more than 5 different numbers: if they stand for categories, ask for model categorical.",
     )
     assert vcuda.as_dataset(np.column_stack([few, np.arange(40) ** 2 % 37])).notes == ()
 
@@ -203,19 +203,19 @@ REFUSED = {
         column(np.linspace(0, 1, 60)),
         "pandas table: column 'kind' holds categories ('x' and 'y') and column 'odd' holds numbers, and a table must "
         "be all of one kind: code the categories as numbers (0 and 1 for two of them), leave them out "
-        "(without=, --without), or bin the numbers into categories (pandas.qcut).",
+        "(exclude=, --exclude), or bin the numbers into categories (pandas.qcut).",
     ),
     "many whole numbers": (column(range(60)), "column 'kind' holds categories ('x' and 'y') and column 'odd' holds"),
     "eleven whole numbers": (column(np.arange(60) % 11), "'odd' holds numbers"),
     "an identifier": (
         column([f"P{k}" for k in range(60)]),
         "pandas table: column 'odd' ('P0' in data row 1) holds another label in every row, as an identifier or free "
-        "text does: leave the column out (without=, --without), or join its labels into few categories.",
+        "text does: leave the column out (exclude=, --exclude), or join its labels into few categories.",
     ),
     "too many labels": (
         column([f"word {k % 51}" for k in range(60)]),
         "pandas table: column 'odd' ('word 0' in data row 1) has 51 different labels, more than 50, as an identifier "
-        "or free text does: leave the column out (without=, --without), or join its labels into fewer categories.",
+        "or free text does: leave the column out (exclude=, --exclude), or join its labels into fewer categories.",
     ),
     "too many categories": (column(pd.Categorical([f"word {k % 51}" for k in range(60)])), "51 different labels"),
     "a missing label": (
@@ -232,8 +232,8 @@ REFUSED = {
     "no label at all": (column(pd.Categorical([None] * 60, categories=["a"])), "there is no value in column 'odd'"),
     "one label": (
         column("same"),
-        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (without=, "
-        "--without), it has neither causes nor effects.",
+        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (exclude=, "
+        "--exclude), it has neither causes nor effects.",
     ),
     "one truth value": (column([True] * 60), "'odd' does not vary ('true' in every row)"),
     "dates as text": (column(["01.02.2024", "03/04/2023"] * 30), "column 'odd' holds dates or times"),
@@ -324,19 +324,21 @@ def test_exact_is_the_sum_over_all_graphs_of_four_columns():
 
 def test_orders_agrees_with_exact():
     table = simulated(400, seed=2)
-    exact = vcuda.fit(table, model="discrete", engine="exact")
-    orders = vcuda.fit(table, model="discrete", engine=vcuda.Orders(), seed=3)
+    exact = vcuda.fit(table, model="categorical", engine="exact")
+    orders = vcuda.fit(table, model="categorical", engine=vcuda.Orders(), seed=3)
     difference = np.abs(exact.edge_probabilities - orders.edge_probabilities).to_numpy()
     # Twenty probabilities, each of which has at most the standard error that the engine tells.
     assert difference.max() < 5 * orders.diagnostics["standard_error"] + 1e-6
 
 
-def test_auto_takes_the_discrete_model_without_comparing_and_says_so(posterior):
-    assert posterior.provenance["model"]["name"] == "discrete"
+def test_auto_takes_the_categorical_model_without_comparing_and_says_so(posterior):
+    assert posterior.provenance["model"]["name"] == "categorical"
     assert posterior.provenance["model"]["score"] == "BDeu"
     assert "noise" not in posterior.provenance["model"]
     sentences = posterior.summary()["choice"]
-    assert sentences[0] == "Every column holds categories, so the model is discrete: it was not compared with others."
+    assert (
+        sentences[0] == "Every column holds categories, so the model is categorical: it was not compared with others."
+    )
     assert sentences[1].startswith("Engine exact: 5 columns")
     assert posterior.categories == tuple(LABELS.values())
     # With the order of time and 2,000 rows every edge of the network is found, and no other.
@@ -347,7 +349,7 @@ def test_auto_takes_the_discrete_model_without_comparing_and_says_so(posterior):
 def test_numbers_are_categories_when_the_discrete_model_is_asked_for():
     coded = vcuda.as_dataset(TABLE)
     numbers = vcuda.as_dataset(coded.values * [1.0, 2.5, -1.0, 10.0, 1.0], names=NAMES)
-    by_name = vcuda.fit(numbers, model="discrete")
+    by_name = vcuda.fit(numbers, model="categorical")
     assert by_name.categories[1] == ("0", "2.5", "5")
     assert by_name.categories[2] == ("-1", "0")
     assert by_name.provenance["data"]["fingerprint"] == numbers.fingerprint
@@ -363,7 +365,7 @@ FIT_REFUSED = {
     "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds categories \('no' and"),
     "a spec": ({"model": vcuda.MLP()}, "model MLP is for numbers"),
     "noise": ({"noise": "equal"}, "have no noise variances; leave noise out"),
-    "logarithm": ({"logarithm": ["gene"]}, "have no logarithms; leave logarithm out"),
+    "log": ({"log": ["gene"]}, "have no logarithms; leave log out"),
     "standardise": ({"standardise": True}, "cannot be standardised; leave standardise out"),
     "variational": ({"engine": "variational"}, "engine variational is for numbers; .* engine exact or orders"),
     "a variational spec": ({"engine": vcuda.Variational()}, "engine Variational is for numbers"),
@@ -383,7 +385,7 @@ def test_what_does_not_go_with_categories_is_refused(name):
 def test_too_many_numbers_are_no_categories():
     numbers = np.column_stack([np.arange(60), np.arange(60) % 2])
     with pytest.raises(DataError, match=r"column 'X1' has 60 different values, more than the 50 .*pandas.qcut"):
-        vcuda.fit(numbers, model="discrete")
+        vcuda.fit(numbers, model="categorical")
     assert len(vcuda.fit(numbers, model=BDeu(max_levels=60)).categories[0]) == 60
 
 
@@ -583,7 +585,7 @@ def test_numbers_for_the_cause_and_all_effects_at_once_are_refused(posterior):
         posterior.effect("tar", "cancer", at=[0.0, 1.0])
     with pytest.raises(ConfigError, match="probabilities of labels and no numbers; ask for single ones"):
         posterior.effects()
-    with pytest.raises(ConfigError, match="draws must be at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.effect("tar", "cancer", draws=0)
 
 
@@ -611,7 +613,7 @@ def test_every_question_has_an_answer(posterior, tmp_path):
     assert "probabilities of each variable" in page
     assert "P(cancer = yes)" in page
     assert "Setting tar to low and not to high changes the probability that cancer is yes" in page
-    assert "model=&#x27;discrete&#x27;" in page
+    assert "model=&#x27;categorical&#x27;" in page
 
 
 def test_commands(run, tmp_path):
@@ -625,9 +627,9 @@ def test_commands(run, tmp_path):
     line = next(line for line in checked.out.splitlines() if "gene" in line)
     assert line.split() == ["gene", "3", "aa", f"{counts['aa'] / 300:.0%}", str(counts.min())]
     assert "mean" not in checked.out
-    fitted = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", "--model", "discrete", "--engine", "exact")
+    fitted = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", "--model", "categorical", "--engine", "exact")
     assert fitted.code == 0, fitted.err
-    assert "model discrete, engine exact" in fitted.out
+    assert "model categorical, engine exact" in fitted.out
     assert (tmp_path / "run" / "report.html").exists()
     asked = ("effect", tmp_path / "run", "tar", "cancer", "--draws", "50")
     posterior = vcuda.Posterior.load(tmp_path / "run")

@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -21,7 +23,8 @@ from rich.console import Console
 
 import vcuda
 import vcuda.fitting.fit
-from vcuda.cli import fit_options, fitting, main, runs, tables, terminal
+from vcuda import interrupts
+from vcuda.cli import fitting, main, runs, tables, terminal
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
@@ -64,11 +67,11 @@ def asked(monkeypatch):
     """Records what the command asks of ``fit``, which then refuses: options can be tested without a fit."""
     seen = {}
 
-    def fit(data, **options):
-        seen.update(options)
+    def fit_table(table, call):
+        seen.update(vars(call))
         raise vcuda.ConfigError("enough")
 
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", fit_table)
     return seen
 
 
@@ -86,13 +89,7 @@ def test_version_and_help(run):
 
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
-    from vcuda.fitting.fit import ENGINE_NAMES, MODEL_NAMES, Preset
-    from vcuda.models.base import Noise
 
-    assert get_args(fit_options.Models) == MODEL_NAMES
-    assert get_args(fit_options.Engines) == ENGINE_NAMES
-    assert get_args(fit_options.Noises) == get_args(Noise)
-    assert get_args(fit_options.Presets) == get_args(Preset)
     for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
         assert get_args(getattr(tables, name)) == get_args(getattr(simulate, name))
 
@@ -163,7 +160,7 @@ def test_options_reach_the_fit(run, tmp_path, asked):
     assert {
         "model": "auto",
         "noise": None,
-        "logarithm": None,
+        "log": None,
         "time_limit": None,
         "seed": 0,
         "prior": None,
@@ -173,9 +170,9 @@ def test_options_reach_the_fit(run, tmp_path, asked):
     assert not asked["standardise"]
 
     run(*common, "--log", "Erk", "--log", "Akt", "--time-limit", "30", "--engine", "orders")
-    assert (asked["logarithm"], asked["time_limit"], asked["engine"]) == (["Erk", "Akt"], 30.0, "orders")
+    assert (asked["log"], asked["time_limit"], asked["engine"]) == (("Erk", "Akt"), 30.0, "orders")
     run(*common, "--raw")
-    assert asked["logarithm"] == ()
+    assert asked["log"] == ()
 
     run(*common, "--preset", "paper", "--standardise")
     assert asked["preset"] == "paper"
@@ -257,7 +254,7 @@ def test_json_and_quiet(run, simulated, tmp_path):
 @pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1), ("interrupted", 130)])
 def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tmp_path, monkeypatch):
     posterior = replace(vcuda.Posterior.load(fitted), status=vcuda.Status(status, "Do not trust it."))
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", lambda table, call: posterior)
     answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet")
     assert answer == (code, "", "vcuda: Do not trust it.\n")
     assert vcuda.Posterior.load(tmp_path / "run").status.code == status
@@ -267,7 +264,7 @@ def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tm
 def test_a_fit_that_ends_at_its_time_limit_succeeds_with_a_warning(run, fitted, tmp_path, monkeypatch):
     status = vcuda.Status("interrupted", "Stopped by the time limit.")
     posterior = replace(vcuda.Posterior.load(fitted), status=status)
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", lambda data, **options: posterior)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", lambda table, call: posterior)
     answer = run("fit", "sachs", "-o", tmp_path / "run", "--quiet", "--time-limit", 60)
     assert answer == (0, "", "vcuda: Stopped by the time limit.\n")
 
@@ -291,10 +288,10 @@ def test_names_are_neither_markup_nor_control_codes(run, simulated, tmp_path):
 
 
 def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
-    def fit(data, **options):
+    def fit_table(table, call):
         raise RuntimeError("the cat is on the keyboard")
 
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", fit_table)
     arguments = ("fit", "sachs", "-o", str(tmp_path / "run"))
     answer = run(*arguments)
     assert answer.code == 1
@@ -304,6 +301,81 @@ def test_an_unexpected_error_is_short(run, tmp_path, monkeypatch):
     monkeypatch.setenv("VCUDA_DEBUG", "1")
     with pytest.raises(RuntimeError, match="the cat"):
         main(arguments)
+
+
+# What the system refuses ------------------------------------------------------------------------------------
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", f"{LONG}.csv"),
+        ("fit", f"{LONG}.csv", "-o", "somewhere"),
+        ("fit", "sachs", "-o", LONG),
+        ("fit", "--resume", LONG),
+        ("report", "RUN", "-o", f"{LONG}.html"),
+        ("export", "RUN", "-o", f"{LONG}.csv"),
+        ("sample", "RUN", "-o", f"{LONG}.csv"),
+        ("simulate", "-o", LONG),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(LONG, "LONG"),
+)
+def test_names_that_no_file_can_have_are_refused(arguments, run, fitted):
+    answer = run(*(fitted if each == "RUN" else each for each in arguments))
+    assert answer.code == 2
+    assert "File name too long" in answer.err
+    assert len(answer.err) < 200
+
+
+def shell(command: str, **options) -> subprocess.CompletedProcess:
+    """A command line of a shell in which ``vcuda`` is the command."""
+    script = f'vcuda() {{ "{sys.executable}" -m vcuda "$@"; }}; {command}'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, **options)
+    assert "Traceback" not in done.stderr
+    assert "fault of vcuda" not in done.stderr
+    return done
+
+
+needs_linux = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@needs_linux
+@pytest.mark.parametrize("closed", ["/dev/full", "&-"])
+def test_results_that_cannot_be_printed_are_told_and_the_run_is_kept(closed, simulated, tmp_path):
+    done = shell(f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} >{closed}")
+    assert done.returncode == 2
+    assert f"the result is saved in {tmp_path / 'run'}" in done.stderr.splitlines()[-1]
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+    assert shell(f"vcuda edges {tmp_path / 'run'} --json >{closed}").returncode == 2
+    assert shell(f"vcuda check nothing.csv 2>{closed}").returncode == 2
+
+
+@needs_linux
+def test_help_that_cannot_be_printed_is_no_fault():
+    done = shell("vcuda --help >/dev/full")
+    assert (done.returncode, done.stderr) == (2, "vcuda: the system refuses: No space left on device.\n")
+
+
+def test_a_deleted_working_directory_is_told(simulated, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with_absolute_paths = f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} -q"
+    assert shell(f"rmdir {gone}; {with_absolute_paths}", cwd=gone).returncode == 0
+    gone.mkdir()
+    done = shell(f"rmdir {gone}; vcuda fit {simulated / 'train.csv'} -o run", cwd=gone)
+    assert done.returncode == 2
+    assert "no run can be written into 'run'" in done.stderr
+
+
+@needs_linux
+@pytest.mark.parametrize("megabytes", [400, 1000])
+def test_too_little_address_space_is_told(megabytes, simulated, tmp_path):
+    for command in (f"fit {simulated / 'train.csv'} -o {tmp_path / 'run'}", f"check {simulated / 'train.csv'}"):
+        done = shell(f"ulimit -v {1024 * megabytes}; vcuda {command}")
+        assert done.returncode == 2
+        assert "(ulimit -v)" in done.stderr
 
 
 # Ctrl-C -----------------------------------------------------------------------------------------------------
@@ -332,6 +404,17 @@ def test_ctrl_c_saves_what_is_learned(tmp_path, run):
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES | {"checkpoint"}
 
 
+@pytest.fixture
+def leaving(monkeypatch):
+    """Leaving at once ends the command, and not the process of the tests."""
+
+    def end(text):
+        sys.stderr.write(text)
+        sys.exit(interrupts.EXIT_CODE)
+
+    monkeypatch.setattr(interrupts, "end", end)
+
+
 def interrupting(*reports: int):
     """A stand-in for the progress bar that presses Ctrl-C at the given checks; 0 is before the first report."""
 
@@ -355,7 +438,7 @@ def interrupting(*reports: int):
     return shown_progress
 
 
-def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, monkeypatch, leaving):
     monkeypatch.setattr(fitting, "shown_progress", interrupting(0))
     before = signal.getsignal(signal.SIGINT)
     answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
@@ -364,15 +447,85 @@ def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, 
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("presses", [(2,), (2, 2)], ids=["once", "twice"])
-def test_ctrl_c_between_reports_ends_the_fit(presses, run, simulated, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "shown_progress", interrupting(*presses))
+def test_ctrl_c_between_reports_ends_the_fit(run, simulated, tmp_path, monkeypatch, leaving):
+    monkeypatch.setattr(fitting, "shown_progress", interrupting(2))
     trained = ("--engine", "straight-through", "--model", "linear")
     answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--json", *trained)
     assert answer.code == 130
     assert json.loads(answer.out)["status"] == "interrupted"
     posterior = vcuda.Posterior.load(tmp_path / "run")
     assert len(posterior.trace["validation_loss"]) == 2
+
+
+def test_ctrl_c_twice_between_reports_says_that_nothing_was_saved(run, simulated, tmp_path, monkeypatch, leaving):
+    def fit(data, *, progress, **options):
+        progress(vcuda.Progress(1, 2, "half"))
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", "vcuda: stopped before there was a result; nothing was saved.\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_while_the_result_is_saved_waits_for_it(run, simulated, tmp_path, monkeypatch, leaving):
+    save = vcuda.Posterior.save
+
+    def interrupted(posterior, folder):
+        signal.raise_signal(signal.SIGINT)
+        save(posterior, folder)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.Posterior, "save", interrupted)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", f"vcuda: stopped; the result so far is saved in {tmp_path / 'run'}.\n")
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+
+
+def test_ctrl_c_while_the_report_is_written_says_that_the_result_is_saved(
+    run, simulated, tmp_path, monkeypatch, leaving
+):
+    def report(posterior, path, **options):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vcuda.Posterior, "report", report)
+    answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
+    assert answer == (130, "", f"vcuda: stopped; the result so far is saved in {tmp_path / 'run'}.\n")
+    assert vcuda.Posterior.load(tmp_path / "run").status.code == "ok"
+
+
+def processor_seconds(process: subprocess.Popen) -> float:
+    """What a process has used so far; what the machine does beside it does not count."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is read from /proc")
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.9, 1.6, 2.4])
+def test_ctrl_c_at_any_moment_is_one_true_sentence(seconds, tmp_path):
+    folder = tmp_path / "run"
+    with start("fit", "sachs", "-o", folder, "--quiet") as process:
+        while process.poll() is None and processor_seconds(process) < seconds:
+            time.sleep(0.005)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    sentences = [line for line in err.splitlines() if line.startswith("vcuda: stopped")]
+    assert "Traceback" not in err
+    assert out == ""
+    if process.returncode == 0:  # it had ended before
+        assert sentences == []
+        assert (folder / "config.json").exists()
+        return
+    assert process.returncode == 130
+    assert len(sentences) == 1
+    assert ("nothing was saved" in sentences[0]) == (not (folder / "config.json").exists())
+    assert ("is saved in" in sentences[0]) == (folder / "config.json").exists()
+    if "nothing was saved." in sentences[0]:
+        assert not folder.exists()
 
 
 # What is shown ----------------------------------------------------------------------------------------------

@@ -111,3 +111,13 @@ def test_an_unknown_name_is_refused_with_exit_code_2(run, folder, command):
     answer = run(command, folder, "X1", "Y")
     assert answer.code == 2
     assert "'Y'" in answer.err
+
+
+@pytest.mark.parametrize(
+    "question", [("effect", "RUN", "X1", "Y1"), ("paths", "RUN", "Y1", "X1"), ("next", "RUN", "--already", "Y1")]
+)
+def test_a_wrong_name_is_refused_before_the_run_is_loaded(question, run, folder, monkeypatch):
+    monkeypatch.setattr(vcuda.Posterior, "load", lambda folder: pytest.fail("the run was loaded"))
+    answer = run(*(folder if word == "RUN" else word for word in question))
+    assert answer.code == 2
+    assert "the posterior has no variable 'Y1'; did you mean 'X1'?" in answer.err

@@ -294,7 +294,7 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence():
     with_functions = posterior_of(replace(bare, networks=linear_networks(np.ones((1, 2, 2)))), "ab")
     with pytest.raises(ConfigError, match="at least two different finite values of 'a'"):
         with_functions.effect("a", "b", at=[1.0, 1.0])
-    with pytest.raises(ConfigError, match="draws must be at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         with_functions.effect("a", "b", draws=0)
     with pytest.raises(ConfigError, match="do not fit into 1 GB"):
         with_functions.effects(draws=10**9)

@@ -49,7 +49,7 @@ def estimator(table):
 def test_it_passes_on_every_option_of_fit():
     taken = set(inspect.signature(vcuda.CausalPosterior).parameters) - {"random_state"}
     # Where a fit runs, where it keeps what it has, and what it takes of a table, is no property of an estimator.
-    of_one_fit = {"data", "columns", "without", "seed", "progress", "client", "checkpoint", "resume"}
+    of_one_fit = {"data", "columns", "exclude", "seed", "progress", "client", "checkpoint", "resume"}
     assert taken == set(inspect.signature(vcuda.fit).parameters) - of_one_fit
     defaults = vcuda.CausalPosterior().get_params()
     for name, parameter in inspect.signature(vcuda.fit).parameters.items():

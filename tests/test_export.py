@@ -120,7 +120,9 @@ def test_networkx_reads_the_files_by_name(posterior):
 
 
 def test_pandas_reads_the_csv(posterior):
-    frame = pd.read_csv(io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False)
+    frame = pd.read_csv(
+        io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False, float_precision="round_trip"
+    )
     frame = frame.assign(source=frame["source"].map(from_cell), target=frame["target"].map(from_cell))
     pd.testing.assert_frame_equal(frame, posterior.edges(minimum=1e-300), check_exact=True)
 

@@ -110,14 +110,78 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
         ({"model": vcuda.MLP(), "engine": "exact"}, "trained by gradient"),
         ({"model": BGe(), "engine": "straight-through"}, "Linear.. or MLP"),
         ({"model": BGe(), "preset": "paper"}, "Linear.. or MLP"),
-        ({"logarithm": ["X11"]}, "did you mean 'X1'"),
-        ({"logarithm": ["X1"]}, "only positive numbers"),
+        ({"log": ["X11"]}, "did you mean 'X1'"),
+        ({"log": ["X1"]}, "only positive numbers"),
         ({"time_limit": 0}, "positive number of seconds"),
+        ({"time_limit": True}, "time_limit must be a number, not True"),
+        ({"time_limit": float("nan")}, "not NaN"),
+        ({"time_limit": "60"}, "time_limit must be a number, not '60'"),
+        ({"seed": -1}, "seed must be a whole number from 0 to 4,294,967,295, not -1"),
+        ({"seed": True}, "seed must be a whole number, not True"),
+        ({"seed": [1]}, r"seed must be a whole number, not \[1\]"),
+        ({"seed": 10**30}, "from 0 to 4,294,967,295"),
+        ({"seed": 1.0}, "seed must be a whole number, not 1.0"),
+        ({"standardise": 1}, "standardise must be True or False, not 1"),
+        ({"standardise": "yes"}, "standardise must be True or False, not 'yes'"),
+        ({"streamed": "no"}, "streamed must be True or False"),
+        ({"resume": 1}, "resume must be True or False"),
+        ({"imputations": True}, "imputations must be a whole number"),
+        ({"prior": "0.1"}, "prior must be a number between 0 and 1, or a DagPrior, not '0.1'"),
+        ({"prior": True}, "prior must be a number"),
+        ({"prior": [0.1, 0.2]}, "prior must be a number"),
+        ({"engine": None}, "engine must be one of"),
+        ({"engine": vcuda.Orders}, r"make a spec of it: Orders\(\)"),
+        ({"model": None}, "model must be one of"),
+        ({"preset": None}, "default or paper"),
+        ({"logarithm": 3}, "list of column names"),
+        ({"progress": "bar"}, "progress must be a function"),
+        ({"seed": None, "checkpoint": "somewhere", "resume": True}, "goes on with its own seed"),
     ],
 )
 def test_nonsense_is_refused_before_any_work(table, options, message):
     with pytest.raises((ConfigError, vcuda.DataError), match=message):
         vcuda.fit(table, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"seed": np.int64(3)}, {"seed": 3}),
+        ({"seed": np.array(3)}, {"seed": 3}),
+        ({"standardise": np.True_}, {"standardise": True}),
+        ({"prior": np.array(0.3)}, {"prior": {"edge_probability": 0.3, "order_scale": 0.1}}),
+        ({"prior": vcuda.DagPrior(np.array(0.3))}, {"prior": {"edge_probability": 0.3, "order_scale": 0.1}}),
+        ({"time_limit": np.float32(60)}, {"time_limit": 60.0}),
+        ({"time_limit": float("inf")}, {"time_limit": None}),
+        ({"imputations": np.int64(3), "progress": None}, {}),
+    ],
+)
+def test_what_a_fit_accepts_can_be_saved_and_loaded(table, options, kept, tmp_path):
+    posterior = vcuda.fit(table, engine="exact", model="linear", **options)
+    posterior.save(tmp_path / "run")
+    loaded = vcuda.Posterior.load(tmp_path / "run").provenance
+    assert {name: loaded[name] for name in kept} == kept
+    assert {name: type(loaded[name]) for name in kept} == {name: type(value) for name, value in kept.items()}
+
+
+@pytest.mark.parametrize("path", ["a" * 300 + ".csv", "a/" * 3000], ids=["long", "deep"])
+def test_names_that_no_file_can_have_are_refused(path, table, tmp_path):
+    with pytest.raises(vcuda.DataError, match="no file can be found there"):
+        vcuda.fit(path)
+    posterior = vcuda.fit(table, engine="empty")
+    with pytest.raises(vcuda.RunError, match="no run can be written into"):
+        posterior.save(tmp_path / path)
+
+
+def test_no_seed_draws_one_and_says_which(table, tmp_path):
+    fits = [vcuda.fit(table, engine="exact", model="linear", seed=None) for _ in range(2)]
+    seeds = [each.provenance["seed"] for each in fits]
+    assert all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
+    assert seeds[0] != seeds[1]  # by chance once in four billion runs
+    fits[0].save(tmp_path / "run")
+    assert vcuda.Posterior.load(tmp_path / "run").summary()["seed"] == seeds[0]
+    again = vcuda.fit(table, engine="exact", model="linear", seed=seeds[0])
+    assert np.array_equal(again.sample(5).sources, fits[0].sample(5).sources)
 
 
 def test_the_callers_array_is_neither_changed_nor_kept():
@@ -184,11 +248,11 @@ def test_logarithms_are_told_and_undone():
     assert posterior.summary()["logarithm"] == ["X1", "X2", "X3"]
     assert posterior.provenance["model"]["name"] == "linear"
     # The evidence is that of the cells as they came, whoever took the logarithms: p(x) = p(log x) / x.
-    reports = vcuda.fit(logs.train, engine="exact", logarithm=()).diagnostics["log_evidence"]
+    reports = vcuda.fit(logs.train, engine="exact", log=()).diagnostics["log_evidence"]
     assert posterior.diagnostics["log_evidence"] == pytest.approx(reports - logs.train.values.sum())
     new = np.exp(logs.test.values)
     assert (posterior.predict(new).to_numpy() > 0).all()
-    raw = vcuda.fit(np.exp(logs.train.values), logarithm=())
+    raw = vcuda.fit(np.exp(logs.train.values), log=())
     assert raw.summary()["logarithm"] == []
     assert posterior.held_out(new)["log_likelihood"] > raw.held_out(new)["log_likelihood"] + 0.5
 

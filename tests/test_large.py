@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.data.columns import ColumnChoice
 from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError
 from vcuda.infer.workers import Serial
@@ -16,7 +19,7 @@ OPTIONS = {
     "equal, standardised": {"model": "linear", "noise": "equal", "standardise": True},
     "unit": {"model": "linear", "noise": "unit"},
     "unequal": {"model": "linear", "noise": "unequal"},
-    "logarithms": {"model": "linear", "logarithm": ["b", "d"]},
+    "logarithms": {"model": "linear", "log": ["b", "d"]},
     "additive": {"model": "additive"},
 }
 
@@ -96,6 +99,33 @@ def test_size_decides(tmp_path, monkeypatch):
     assert open_table(path).missing.sum() == 1
     with pytest.raises(DataError, match="missing"):
         open_table(path, streamed=True)
+
+
+def test_compressed_text_is_streamed_by_what_it_unfolds_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcuda.data.streaming.table.STREAMED_CELLS", 1000)
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,1\n" * 200))
+    assert path.stat().st_size < 200
+    assert isinstance(open_table(path), StreamedTable)
+    assert isinstance(open_table(path, choice=ColumnChoice.of(["a", "b"], None)), StreamedTable)
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,1\n" * 100))
+    assert not isinstance(open_table(path), StreamedTable)
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [(b"", "column 'c' does not vary"), (b"1,inf,0\n", "which is not finite"), (b"1,2\n", "line 602 has 2 cells")],
+    ids=["constant", "infinite", "ragged"],
+)
+def test_what_memory_cannot_help_is_refused_without_reading_into_it(last, told, tmp_path, monkeypatch):
+    monkeypatch.setattr("vcuda.data.streaming.table.STREAMED_CELLS", 1000)
+    monkeypatch.setattr(
+        "vcuda.data.streaming.table.as_dataset", lambda *_, **__: pytest.fail("it was read into memory")
+    )
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,0\n" * 200 + last))
+    with pytest.raises(DataError, match=told):
+        open_table(path)
 
 
 def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):
@@ -178,7 +208,7 @@ def test_every_kind_of_table_is_fitted_or_refused_here_and_elsewhere(kind, way, 
     options = {"interventions": interventions, "streamed": way == "streamed" or None, "imputations": 2}
     refusal = (IN_MEMORY if way == "in memory" else IN_BLOCKS).get(kind)
     posteriors = []
-    models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "logarithm": ["b"]}, {"noise": "equal"}]
+    models = [{}] if kind in ("labels", "holes") else [{"model": "linear", "log": ["b"]}, {"noise": "equal"}]
     for workers in (Serial(), Elsewhere()):
         monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client, workers=workers: workers)
         for more in models:
@@ -212,7 +242,7 @@ def test_no_logarithm_is_chosen_that_a_row_outside_the_sample_does_not_have(samp
     frame.to_parquet(path)
     assert "b" not in vcuda.fit(path, streamed=True, noise="equal").provenance["logarithm"]
     with pytest.raises(DataError, match="column 'b' reaches down to 0"):
-        vcuda.fit(path, streamed=True, model="linear", logarithm=["b"])
+        vcuda.fit(path, streamed=True, model="linear", log=["b"])
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "gp"}, {"engine": "variance-sort"}], ids=["auto", "gp", "baseline"])
@@ -239,7 +269,7 @@ def test_other_methods_take_the_sample_and_no_experiments(sampled):
 def test_the_discrete_model_takes_the_sample_of_a_streamed_table(sampled):
     path, frame, _ = sampled
     frame.gt(frame.median()).astype(int).to_parquet(path)
-    posterior = vcuda.fit(path, streamed=True, model="discrete")
+    posterior = vcuda.fit(path, streamed=True, model="categorical")
     assert any("it was fitted to 100 of 600" in sentence for sentence in posterior.summary()["choice"])
 
 

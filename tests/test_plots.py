@@ -180,3 +180,25 @@ def test_without_matplotlib_the_install_line_is_told(posterior, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtraError, match=r"pip install 'vcuda\[plots\]'"):
         plots.edge_heatmap(posterior)
+
+
+def test_a_posterior_draws_its_figures_by_name(posterior):
+    for kind, options in {
+        "graph": {"minimum": 0.4},
+        "edges": {"truth": TRUTH},
+        "calibration": {"truth": TRUTH},
+    }.items():
+        assert png(posterior.plot(kind, **options))
+    assert len(posterior.plot("trace").axes) == 2
+    assert posterior.plot().axes[0].get_title() == plots.graph(posterior).axes[0].get_title()
+    with pytest.raises(ConfigError, match="one of graph, edges, effect, calibration, trace, not 'pie'"):
+        posterior.plot("pie")
+
+
+def test_a_posterior_draws_an_effect():
+    learned = fitted("linear")
+    figure = learned.plot("effect", cause=NAMES[0], outcome="b", draws=50)
+    assert figure.axes[0].get_title() == plots.effect(learned.effect(NAMES[0], "b", draws=50)).axes[0].get_title()
+    labels = pd.DataFrame(np.random.default_rng(0).choice(["u", "v"], size=(40, 2)), columns=["a", "b"])
+    with pytest.raises(ConfigError, match=r"posterior.effect\(...\).table"):
+        vcuda.fit(labels).plot("effect", cause="a", outcome="b")

@@ -55,6 +55,24 @@ def test_samples_are_dags_with_the_marginals_told(posterior):
     np.testing.assert_array_equal(posterior.sample(5, seed=3).dense(), posterior.sample(5, seed=3).dense())
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda posterior, data: posterior.sample(0), "size must be a whole number at least 1, not 0"),
+        (lambda posterior, data: posterior.sample(-1), "size must be a whole number at least 1, not -1"),
+        (lambda posterior, data: posterior.sample(2.5), "size must be a whole number, not 2.5"),
+        (lambda posterior, data: posterior.sample(1, seed=-1), "seed must be a whole number from 0"),
+        (lambda posterior, data: posterior.predict(data, graphs=0), "graphs must be a whole number at least 1"),
+        (lambda posterior, data: posterior.held_out(data, seed="x"), "seed must be a whole number"),
+        (lambda posterior, data: posterior.effect("X1", "X2", seed=-1), "seed must be a whole number"),
+        (lambda posterior, data: posterior.paths("X1", "X2", draws=1.5), "draws must be a whole number"),
+    ],
+)
+def test_impossible_numbers_are_refused_in_a_sentence(simulation, posterior, ask, message):
+    with pytest.raises(vcuda.ConfigError, match=message):
+        ask(posterior, simulation.test)
+
+
 def test_prediction_is_in_the_users_units(simulation, posterior):
     """The same fit of the same table in other units predicts the same things in those units."""
     units, offset = np.array([1.0, 1e3, 1e-3, 7.0, 1.0, 2.0]), np.array([0.0, 5e4, 1.0, -3.0, 0.0, 0.0])

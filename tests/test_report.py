@@ -15,11 +15,12 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.data.formats import TABLE_ENDINGS
 from vcuda.errors import RunError
 from vcuda.graphs import is_dag
 from vcuda.outputs.layout import BENDS, bends, curve, layered
 from vcuda.outputs.report import embedded_json, report_page, write_report
-from vcuda.outputs.reproduction import python_lines, shell_line
+from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior import GraphSamples, Posterior, Status
 from vcuda.posterior.sampled import SampledGraphs
 
@@ -295,7 +296,7 @@ def test_the_lines_of_python_make_the_same_posterior():
         table,
         model="linear",
         noise="equal",
-        logarithm=["a", "c"],
+        log=["a", "c"],
         prior=0.3,
         knowledge=known,
         engine=vcuda.Exact(samples=50),
@@ -539,3 +540,10 @@ def test_two_hundred_variables_can_be_used(browser, large_file):
     # Generous for a busy machine; on an idle one it is a few tenths of a second.
     assert paint < 10_000
     assert browser.complaints == []
+
+
+def test_a_report_repeats_the_fit_of_every_file_that_can_be_read():
+    assert all(is_readable(f"folder/table{ending}") for ending in TABLE_ENDINGS)
+    assert is_readable("Table.CSV.GZ")
+    assert is_readable("sachs")
+    assert not any(map(is_readable, ("table.txt", "table.parquet.gz", "pandas table", "/dev/stdin")))

@@ -228,7 +228,7 @@ def test_a_request_that_is_a_link_or_a_pipe_is_not_followed(tmp_path, at_once):
 def test_what_ends_the_writing_of_an_array_is_told_as_it_was(tmp_path, at_once, monkeypatch, error):
     """An archive cannot be closed in the middle of an array, and NumPy says that in place of it."""
     heard = []
-    checkpointer = opened(tmp_path, on_progress=heard.append)
+    checkpointer = opened(tmp_path, on_warning=heard.append)
     checkpointer.keep("a step", "", lambda: numbers(1))
 
     def ended(*arguments, **options):
@@ -311,7 +311,7 @@ def test_a_request_that_is_none_is_refused_in_a_sentence(tmp_path, content):
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_a_full_disk_stops_the_checkpoints_and_not_the_fit(tmp_path, at_once, monkeypatch, fault):
     heard = []
-    checkpointer = opened(tmp_path, on_progress=heard.append, keep=True)
+    checkpointer = opened(tmp_path, on_warning=heard.append, keep=True)
     checkpointer.keep("block 1", "", lambda: numbers(1))
     fsync = os.fsync
 
@@ -751,7 +751,7 @@ def test_a_checkpoint_of_somebody_else_names_no_other_folder_and_no_odd_options(
     assert run("fit", csv, "-o", folder, *COMMAND, "--time-limit", 1e-9).code == 0
     request = folder / "checkpoint" / "request.json"
     sound = json.loads(request.read_text())
-    for name, value in (("folder", 5), ("table", ["a"]), ("knowledge", None), ("seed", "1"), ("samples", True)):
+    for name, value in (("folder", 5), ("table", ["a"]), ("knowledge", ["a"]), ("seed", "1"), ("samples", True)):
         request.write_text(json.dumps(sound | {"notes": sound["notes"] | {name: value}}))
         answer = run("fit", "--resume", folder)
         assert answer.code == 2

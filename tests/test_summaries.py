@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.arguments import position
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
 from vcuda.infer.straight_through import StraightThrough
@@ -18,7 +19,6 @@ from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.samples import GraphSamples
 from vcuda.summaries.experiments import direction_doubt
 from vcuda.summaries.structures import log_orders
-from vcuda.summaries.variables import position
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -293,7 +293,7 @@ def test_unknown_names_are_refused_with_the_nearest():
         posterior.blanket("temperature")
     with pytest.raises(ConfigError, match="two different variables"):
         posterior.paths("Raf", "Raf")
-    with pytest.raises(ConfigError, match="draws must be at least 1"):
+    with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.ancestors(draws=0)
     assert position(NAMES, "e") == 4
 

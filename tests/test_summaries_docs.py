@@ -9,7 +9,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "questions.md"
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_every_block_runs_and_prints_as_much_as_the_page_shows(capsys):
+def test_every_block_runs_and_prints_as_much_as_the_page_shows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python")
     scope: dict = {}
     for code, shown in BLOCKS:
@@ -23,7 +24,7 @@ def test_every_block_runs_and_prints_as_much_as_the_page_shows(capsys):
 def test_every_question_has_its_place_on_the_page():
     text = PAGE.read_text(encoding="utf-8")
     asked = ("consensus", "map", "cpdag", "paths", "ancestors", "blanket", "effect", "effects", "compare")
-    asked += ("next_experiment",)
+    asked += ("next_experiment", "plot")
     for question in asked:
         assert callable(getattr(vcuda.Posterior, question))
         assert f".{question}(" in text or f"`{question}(" in text

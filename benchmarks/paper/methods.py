@@ -10,7 +10,7 @@ from vcuda.baselines import BASELINES
 from vcuda.dags.priority import PriorityDags
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.fitting.fit import ENGINE_NAMES
+from vcuda.fitting.spec import ENGINE_NAMES
 from vcuda.infer.progress import ProgressCallback
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.models import MODELS

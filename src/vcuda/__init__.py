@@ -2,13 +2,15 @@
 
 The public names stand in the order in which data goes through them: a table is checked; a model, a prior and
 an engine are chosen; `fit` gives a `Posterior`; `evaluate` compares it with a graph that is known. Each name
-is imported when it is first used, so that ``import vcuda`` costs next to nothing.
+is imported when it is first used, so that ``import vcuda`` costs next to nothing. The specs of other methods, to
+compare with, are in ``vcuda.baselines``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vcuda import baselines as baselines
     from vcuda.cluster import local_cluster as local_cluster
     from vcuda.dags.base import DagPrior as DagPrior
     from vcuda.dags.permutation import SinkhornDags as SinkhornDags
@@ -38,8 +40,13 @@ if TYPE_CHECKING:
     from vcuda.infer.straight_through import StraightThrough as StraightThrough
     from vcuda.infer.variational import Variational as Variational
     from vcuda.metrics import evaluate as evaluate
+    from vcuda.models.additive import AdditiveBasis as AdditiveBasis
+    from vcuda.models.categorical import BDeu as BDeu
+    from vcuda.models.gaussian_process import GaussianProcess as GaussianProcess
     from vcuda.models.linear import Linear as Linear
     from vcuda.models.mlp import MLP as MLP
+    from vcuda.models.scores import BGe as BGe
+    from vcuda.models.scores import EqualNoise as EqualNoise
     from vcuda.posterior import GraphSamples as GraphSamples
     from vcuda.posterior import Posterior as Posterior
     from vcuda.posterior import Status as Status
@@ -59,6 +66,10 @@ _HOMES = {
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
     "vcuda.models.linear": ("Linear",),
     "vcuda.models.mlp": ("MLP",),
+    "vcuda.models.scores": ("BGe", "EqualNoise"),
+    "vcuda.models.gaussian_process": ("GaussianProcess",),
+    "vcuda.models.additive": ("AdditiveBasis",),
+    "vcuda.models.categorical": ("BDeu",),
     "vcuda.infer.straight_through": ("StraightThrough",),
     "vcuda.infer.variational": ("Variational",),
     "vcuda.infer.exact": ("Exact",),
@@ -91,6 +102,8 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let ev
             from importlib.metadata import version
 
             value = version("vcuda")
+        elif name == "baselines":
+            value = import_module("vcuda.baselines")
         elif name in _HOME_OF:
             value = getattr(import_module(_HOME_OF[name]), name)
         else:
@@ -100,4 +113,4 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let ev
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "baselines", "__version__"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
 from numbers import Integral
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vcuda.dags.base import DagPrior
-from vcuda.data.knowledge import Knowledge
 from vcuda.data.reading import as_dataset
+from vcuda.deprecation import warn_renamed
 from vcuda.errors import DataError
-from vcuda.fitting.fit import Preset, fit
-from vcuda.models.base import Noise
+from vcuda.fitting.fit import fit
+from vcuda.fitting.spec import OPTIONS, check_known, current_names, signature_of
+
+# Columns are chosen before, by ``X[names]``, and the seed is called random_state, as scikit-learn has it.
+PARAMETERS = {name: one for name, one in OPTIONS.items() if name not in ("columns", "exclude", "seed")}
 
 
 class CausalPosterior(BaseEstimator):
@@ -49,41 +50,21 @@ class CausalPosterior(BaseEstimator):
     (2, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        model: Any = "auto",
-        noise: Noise | None = None,
-        logarithm: Sequence[str] | None = None,
-        prior: float | DagPrior | None = None,
-        knowledge: Knowledge | str | PathLike[str] | None = None,
-        interventions: Any = None,
-        engine: Any = "auto",
-        preset: Preset = "default",
-        standardise: bool = False,
-        imputations: int = 10,
-        streamed: bool | None = None,
-        time_limit: float | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.model = model
-        self.noise = noise
-        self.logarithm = logarithm
-        self.prior = prior
-        self.knowledge = knowledge
-        self.interventions = interventions
-        self.engine = engine
-        self.preset = preset
-        self.standardise = standardise
-        self.imputations = imputations
-        self.streamed = streamed
-        self.time_limit = time_limit
+    def __init__(self, *, random_state: int | np.random.RandomState | None = 0, **options: Any) -> None:
+        given = current_names(options, warn_renamed)
+        check_known(type(self).__name__, given, PARAMETERS)
+        for name, one in PARAMETERS.items():
+            setattr(self, name, given.get(name, one.default))
         self.random_state = random_state
+
+    def set_params(self, **params: Any) -> CausalPosterior:
+        """Change parameters, as scikit-learn has it; old names work for one release."""
+        super().set_params(**current_names(params, warn_renamed))
+        return self
 
     def fit(self, X: Any, y: Any = None) -> CausalPosterior:
         """Learn the posterior of a table ``(n, d)``; ``y`` is not used: what matters must be a column of ``X``."""
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        self.posterior_ = fit(X, seed=self._seed(), **given)
+        self.posterior_ = fit(X, seed=self._seed(), **{name: getattr(self, name) for name in PARAMETERS})
         self.edge_probabilities_ = self.posterior_.edge_probabilities
         self.consensus_ = self.posterior_.consensus()
         self.n_features_in_ = len(self.posterior_.names)
@@ -115,3 +96,12 @@ class CausalPosterior(BaseEstimator):
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+# scikit-learn reads the parameters of an estimator from the signature of its __init__.
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_STATE = inspect.signature(CausalPosterior.__init__).parameters["random_state"]
+_SIGNATURE = signature_of(PARAMETERS.values(), _SELF)
+CausalPosterior.__init__.__signature__ = _SIGNATURE.replace(  # type: ignore[attr-defined]
+    parameters=[*_SIGNATURE.parameters.values(), _STATE]
+)

@@ -12,6 +12,7 @@ import numpy as np
 from fuzzing.bending import bent
 from fuzzing.files import Files
 from fuzzing.runs import RUNS, bent_array, bent_json, forged_header, zipped
+from vcuda.fitting.spec import OPTIONS
 
 FOLDER = "checkpoint"
 # What the sound one was asked for, and what it keeps.
@@ -21,19 +22,10 @@ NAMES, GIVEN = ("block 1", "part/block 2", "words"), "0123456789abcdef"
 NOTES: dict[str, Any] = {
     "table": "table.csv",
     "folder": "outputs/run",  # as seen from where cases are opened
-    "interventions": None,
-    "streamed": None,
+    **{name: option.default for name, option in OPTIONS.items()},
     "knowledge": {},
     "model": "linear",
-    "noise": None,
-    "logarithm": None,
-    "prior": None,
     "engine": "exact",
-    "preset": "default",
-    "standardise": False,
-    "imputations": 10,
-    "seed": 0,
-    "time_limit": None,
     "samples": 0,
     "no_report": True,
 }

@@ -11,17 +11,24 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from vcuda import interrupts
 from vcuda.cli.fitting import fit
-from vcuda.cli.options import INTERRUPTED, UNUSABLE_INPUT
+from vcuda.cli.options import UNUSABLE_INPUT
 from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
-from vcuda.cli.terminal import remarks, say
-from vcuda.errors import VcudaError
+from vcuda.cli.terminal import give_up_output, remarks, say, shortened
+from vcuda.errors import ConfigError, VcudaError
+from vcuda.memory import address_space_left
 
 DEBUG = "VCUDA_DEBUG"
+# Bytes of address space that the libraries take before anything is read (NumPy, Arrow, SciPy) or fitted (JAX as well).
+ADDRESS_SPACE, ADDRESS_SPACE_TO_FIT = 1_500_000_000, 2_500_000_000
+TOO_LITTLE_MEMORY = (
+    "there is too little memory for this: close other programs, raise the limit (ulimit -v), or take a smaller table."
+)
 
 
 class Commands(TyperGroup):
@@ -34,8 +41,41 @@ class Commands(TyperGroup):
             say(remarks(), f"vcuda: {error}")
             raise typer.Exit(UNUSABLE_INPUT) from None
         except KeyboardInterrupt:
-            say(remarks(), "vcuda: stopped before there was a result; nothing was saved.")
-            raise typer.Exit(INTERRUPTED) from None
+            say(remarks(), f"vcuda: {interrupts.sentence()}")
+            raise typer.Exit(interrupts.EXIT_CODE) from None
+
+
+class Command(TyperCommand):
+    """A command that is refused where it cannot even be loaded: compiled libraries end the process then."""
+
+    def invoke(self, ctx: Any) -> Any:
+        left, needed = address_space_left(), ADDRESS_SPACE_TO_FIT if ctx.info_name == "fit" else ADDRESS_SPACE
+        if left is not None and left < needed:
+            raise ConfigError(
+                f"a limit (ulimit -v) leaves {left / 1e9:.1f} GB of address space to this process, and vcuda "
+                f"{ctx.info_name} takes at least {needed / 1e9:.1f} GB: raise the limit"
+            )
+        return super().invoke(ctx)
+
+
+def _is_debugged() -> bool:
+    return os.environ.get(DEBUG, "0") not in ("", "0")
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the operating system does not let us do."""
+    if isinstance(error, FileNotFoundError) and not _has_working_directory():
+        return "the working directory was deleted: change into another one (cd), or give absolute paths."
+    about = f" ({shortened(error.filename)})" if error.filename else ""
+    return f"the system refuses: {error.strerror or error}{about}."
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 app = typer.Typer(
@@ -47,19 +87,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: vcuda fit sachs -o run",
 )
-app.command(epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
-app.command(epilog="Example: vcuda check table.csv")(check)
-app.command(epilog="Example: vcuda edges run --minimum 0.5")(edges)
-app.command(epilog="Example: vcuda paths run Raf Erk")(paths)
-app.command(epilog="Example: vcuda effect run Mek Erk")(effect)
-app.command("next", epilog="Example: vcuda next run --already Mek")(next_experiment)
-app.command(epilog="Example: vcuda compare run other-run")(compare)
-app.command(epilog="Example: vcuda report run -o report.html")(report)
-app.command(epilog="Example: vcuda export run -o edges.graphml --minimum 0.5")(export)
-app.command(epilog="Example: vcuda sample run -n 100 -o graphs.csv")(sample)
-app.command(epilog="Example: vcuda evaluate run --truth graph.csv --test test.csv")(evaluate)
-app.command(epilog="Example: vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp --seed 1")(simulate)
-app.command(epilog="Example: vcuda datasets")(datasets)
+app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
+app.command(cls=Command, epilog="Example: vcuda check table.csv")(check)
+app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
+app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
+app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
+app.command("next", cls=Command, epilog="Example: vcuda next run --already Mek")(next_experiment)
+app.command(cls=Command, epilog="Example: vcuda compare run other-run")(compare)
+app.command(cls=Command, epilog="Example: vcuda report run -o report.html")(report)
+app.command(cls=Command, epilog="Example: vcuda export run -o edges.graphml --minimum 0.5")(export)
+app.command(cls=Command, epilog="Example: vcuda sample run -n 100 -o graphs.csv")(sample)
+app.command(cls=Command, epilog="Example: vcuda evaluate run --truth graph.csv --test test.csv")(evaluate)
+app.command(cls=Command, epilog="Example: vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp")(simulate)
+app.command(cls=Command, epilog="Example: vcuda datasets")(datasets)
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,21 +119,52 @@ def vcuda(
     """Which variable causes which, and how sure can we be? A posterior over causal graphs from a table."""
 
 
+def _occupy_closed_streams() -> None:
+    """Where standard streams are closed, the next files would get their numbers, and what is printed there."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(opened)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave: exit code 0, 2 for what the user can mend, 130 after Ctrl-C, otherwise 1."""
+    _occupy_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name that the terminal's encoding does not have is spelt out; it is no reason to lose a fit.
             stream.reconfigure(errors="backslashreplace")
-    try:
-        app(args=arguments, prog_name="vcuda")
-    except Exception as error:
-        if os.environ.get(DEBUG, "0") not in ("", "0"):
-            raise
-        say(
-            remarks(),
-            f"vcuda: an unexpected error, which is a fault of vcuda: {type(error).__name__}: {error}. "
-            f"Set {DEBUG}=1 and run it again to see where, and please report it.",
-        )
-        sys.exit(1)
+    with interrupts.answered():
+        try:
+            try:
+                app(args=arguments, prog_name="vcuda")
+            finally:
+                # Not when the interpreter ends, where nobody can answer for what fails.
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except Exception as error:
+            if _is_debugged():
+                raise
+            sentence, code = _answer_to(error)
+            give_up_output()
+            if sentence:
+                say(remarks(), f"vcuda: {sentence}")
+            sys.exit(code)
     sys.exit(0)
+
+
+def _answer_to(error: Exception) -> tuple[str, int]:
+    """What is said about an error that no command expects, and the exit code."""
+    if isinstance(error, BrokenPipeError):  # a reader that has seen enough
+        return "", 1
+    if isinstance(error, OSError):
+        return _of_the_system(error), UNUSABLE_INPUT
+    # Where address space is short, libraries cannot be loaded, and say so in many ways.
+    is_short = (left := address_space_left()) is not None and left < ADDRESS_SPACE
+    if isinstance(error, MemoryError) or (is_short and isinstance(error, ImportError)):
+        return TOO_LITTLE_MEMORY, UNUSABLE_INPUT
+    return (
+        f"an unexpected error, which is a fault of vcuda: {type(error).__name__}: {error}. "
+        f"Set {DEBUG}=1 and run it again to see where, and please report it.",
+        1,
+    )

@@ -1,172 +1,125 @@
-"""What people may say to ``vcuda fit``, and the knowledge that they say by options."""
+"""The options of ``vcuda fit``: those of `FitSpec` as flags, and the knowledge that flags of their own say."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+
+from vcuda.cli.terminal import remarks, say
+from vcuda.errors import ConfigError
+from vcuda.fitting.spec import OPTIONS, RENAMED_FLAGS, RENAMED_OPTIONS, Option
 
 if TYPE_CHECKING:
     from vcuda.data.knowledge import Knowledge
 
-Models = Literal["auto", "linear", "mlp", "gp", "additive", "discrete"]
-Noises = Literal["unit", "equal", "unequal"]
-Engines = Literal[
-    "auto",
-    "exact",
-    "orders",
-    "variational",
-    "straight-through",
-    "empty",
-    "base-rate",
-    "variance-sort",
-    "r2-sort",
-    "random-sort",
-    "grandag",
-    "mcsl",
-    "dds",
-    "bayesdag",
-    "dibs",
-]
-Presets = Literal["default", "paper"]
+F = TypeVar("F", bound=Callable[..., Any])
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
-Model = Annotated[
-    Models,
-    typer.Option(
-        help="How a variable depends on its causes; auto: what the data support best, discrete for categories."
-    ),
-]
-Noise = Annotated[
-    Noises | None,
-    typer.Option(
-        help="Noise variances: all one, one shared, or one for each variable. By default what the data support "
-        "with model auto, unit with preset paper, else unequal.",
-        show_default=False,
-    ),
-]
-Logged = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log",
-        metavar="COLUMN",
-        help="Take this column by its logarithm; repeat for more. By default the data decide with model auto.",
-        show_default=False,
-    ),
-]
-Raw = Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")]
-Engine = Annotated[
-    Engines,
-    typer.Option(
-        help="How the posterior is found; auto: the best for the size of the table. From empty on: other methods, "
-        "to compare with."
-    ),
-]
-Preset = Annotated[Presets, typer.Option(help="paper: the authors' program as it was run, of other methods too.")]
-Standardise = Annotated[bool, typer.Option("--standardise", help="Bring every column to mean 0 and variance 1 first.")]
-EdgePrior = Annotated[
-    float | None,
-    typer.Option(
-        help="Probability of an edge before data are seen, if the order of the two variables allows it. "
-        "By default one expected cause for each variable.",
-        show_default=False,
-    ),
-]
-KnowledgeFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--knowledge",
-        metavar="FILE",
-        help="A .toml or .csv file with what is known of the causes; every graph obeys.",
-        show_default=False,
-    ),
-]
-Required = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--require", metavar='"A -> B"', help="A is a direct cause of B; repeat for more.", show_default=False
-    ),
-]
-Forbidden = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
-    ),
-]
-Tiers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tier",
-        metavar='"A,B"',
-        help="Columns that come before those of the next --tier: no edge points back.",
-        show_default=False,
-    ),
-]
-WithinTiers = Annotated[
-    bool, typer.Option("--within-tiers/--no-within-tiers", help="Whether columns of one tier may cause each other.")
-]
-Roots = Annotated[
-    list[str] | None,
-    typer.Option("--root", metavar="COLUMN", help="A column without causes; repeat for more.", show_default=False),
-]
-Sinks = Annotated[
-    list[str] | None,
-    typer.Option("--sink", metavar="COLUMN", help="A column without effects; repeat for more.", show_default=False),
-]
-Imputations = Annotated[
-    int,
-    typer.Option(
-        "--imputations",
-        metavar="N",
-        min=1,
-        help="Fill missing cells in so many times, and take the mean over the fillings.",
-    ),
-]
-Streamed = Annotated[
-    bool | None,
-    typer.Option(
-        "--streamed/--in-memory",
-        help="Read the table block by block, or all at once. By default folders and large files are streamed.",
-        show_default=False,
-    ),
-]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="End after so many seconds with what there is; the status says so.",
-        show_default=False,
-    ),
-]
-Samples = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="Also write so many posterior graphs to samples.npz; vcuda sample can do it later.",
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        metavar="RUN",
-        help="Go on with the fit in this folder that was killed or stopped; nothing else need be given.",
-        show_default=False,
-    ),
-]
-DaskAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--dask",
-        metavar="ADDRESS",
-        help="Let a Dask cluster share the work: the address of its scheduler (tcp://host:8786), local for one "
-        "process a core of this machine, or a number of local processes. The result is the same.",
-        show_default=False,
-    ),
-]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.html; vcuda report can do it later.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")]
+TYPES: dict[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "Sequence[str]": list[str],
+    "dict": Path,  # what is stored as a mapping is given as a file
+}
+# Options whose values are lists of names, several to a line.
+LISTS_OF_NAMES = ("columns", "exclude")
+# Where help shows options that only the command line has: before all others, or after the one that they belong to.
+SHOWN_FIRST = {"context", "table", "output"}
+SHOWN_AFTER = {
+    "raw": "log",
+    **dict.fromkeys(("require", "forbid", "tier", "within_tiers", "root", "sink"), "knowledge"),
+}
+
+
+def _name_parser(option: Option) -> Callable[[str], str]:
+    """Takes the names of an option; an old one counts as the new one, with a note, and help does not show it."""
+
+    def parsed(value: str) -> str:
+        name = option.renamed.get(value, value)
+        if name not in option.choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, option.choices))}.")
+        if name != value:
+            note_renamed(f"{option.flag} {value}", f"{option.flag} {name}")
+        return name
+
+    return parsed
+
+
+def note_renamed(old: str, new: str) -> None:
+    """Say on standard error which name to use instead of an old one."""
+    say(remarks(), f"vcuda: {old} is now {new}; the old name goes with the next release")
+
+
+def flag_of(name: str) -> Any:
+    """The annotation with which a command takes an option of a fit."""
+    return _annotated(OPTIONS[name], [OPTIONS[name].flag or ""])
+
+
+def hidden_flag_of(old: str) -> Any:
+    """The same under the old name of the option, not shown by help."""
+    return _annotated(OPTIONS[RENAMED_OPTIONS[old]], [f"--{old}"], hidden=True)
+
+
+def _annotated(option: Option, declarations: list[str], *, hidden: bool = False) -> Any:
+    kind = Literal[option.choices] if option.choices else TYPES[option.plain]
+    repeated = " Repeat it for more." if option.plain == "Sequence[str]" else ""
+    described: dict[str, Any] = {"help": option.help + repeated, "metavar": option.metavar, "hidden": hidden}
+    if option.renamed:
+        kind = str
+        described |= {"parser": _name_parser(option), "metavar": f"<{'|'.join(option.choices)}>"}
+    if option.default is None:
+        kind, described["show_default"] = kind | None, False
+    if option.plain == "int":
+        described |= {"min": option.least, "max": option.most}
+    return Annotated[kind, typer.Option(*declarations, **described)]
+
+
+def takes_fit_options(*names: str) -> Callable[[F], F]:
+    """Give a command, in place of its ``**given``, these options of `FitSpec`, and their old names, hidden."""
+    by_keyword = inspect.Parameter.KEYWORD_ONLY
+
+    def decorated(command: F) -> F:
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown = [one for one in own if SHOWN_FIRST & {one.name}]
+        for name in names:
+            shown.append(inspect.Parameter(name, by_keyword, default=OPTIONS[name].default, annotation=flag_of(name)))
+            shown += [one for one in own if SHOWN_AFTER.get(one.name) == name]
+        shown += [one for one in own if one not in shown]
+        shown += [
+            inspect.Parameter(old, by_keyword, default=None, annotation=hidden_flag_of(old)) for old in RENAMED_FLAGS
+        ]
+        parameters = [one.replace(kind=by_keyword) for one in shown]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in shown}
+        return command
+
+    return decorated
+
+
+def names_of(lines: list[str] | None) -> list[str] | None:
+    """The names in all lines of an option that can be repeated; None where it was not given."""
+    from vcuda.data.columns import names_in
+
+    return None if lines is None else [name for line in lines for name in names_in(line)]
+
+
+def current_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, by their names of today, as values for `FitSpec`."""
+    found = dict(given)
+    for old in RENAMED_FLAGS:
+        name, value = RENAMED_OPTIONS[old], found.pop(old, None)
+        if value is not None:
+            note_renamed(f"--{old}", f"--{name}")
+            if found.get(name) is not None:
+                raise ConfigError(f"--{old} is the old name of --{name}; give one of them")
+            found[name] = value
+    return found | {name: names_of(found.get(name)) for name in LISTS_OF_NAMES if name in found}
 
 
 def knowledge_from_options(

@@ -6,41 +6,27 @@ import contextlib
 import json
 import shlex
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcuda.cli.fit_options import (
-    DaskAddress,
-    EdgePrior,
-    Engine,
-    Forbidden,
-    Imputations,
-    KnowledgeFile,
-    Logged,
-    Model,
-    Noise,
-    NoReport,
-    Output,
-    Preset,
-    Quiet,
-    Raw,
-    Required,
-    Resume,
-    Roots,
-    Samples,
-    Sinks,
-    Standardise,
-    Streamed,
-    Tiers,
-    TimeLimit,
-    WithinTiers,
-    knowledge_from_options,
+from vcuda import interrupts
+from vcuda.cli.fit_options import current_flags, knowledge_from_options, takes_fit_options
+from vcuda.cli.options import Json, OptionalTable
+from vcuda.cli.resuming import (
+    clear_drafts,
+    go_on_with,
+    place_of,
+    resumed_in_words,
+    saved_in_words,
+    stopped_in_words,
+    stored_options,
+    with_remedy,
 )
-from vcuda.cli.options import INTERRUPTED, Columns, Interventions, Json, OptionalTable, Seed, Without, names_of
-from vcuda.cli.resuming import clear_drafts, go_on_with, place_of, resumed_in_words, stored_options, with_remedy
 from vcuda.cli.terminal import (
+    OutputError,
     StopOnRequest,
     drafts,
     duration,
@@ -54,6 +40,7 @@ from vcuda.cli.terminal import (
     suggest,
 )
 from vcuda.errors import ConfigError, ConvergenceWarning, RunError
+from vcuda.fitting.spec import OPTIONS, FitCall
 
 if TYPE_CHECKING:
     from vcuda.posterior import Posterior
@@ -62,53 +49,89 @@ STRONGEST_EDGES = 15
 # With more columns a report takes longer than people wait for unasked.
 REPORTED_COLUMNS = 200
 SMALLEST_SHOWN_PROBABILITY = 0.01
-# Options that the fit itself takes, by its own names for them.
-PASSED_ON = (
-    "model",
-    "noise",
-    "logarithm",
-    "prior",
-    "engine",
-    "preset",
-    "standardise",
-    "imputations",
-    "time_limit",
-    "seed",
-)
+Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")]
+Required = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require", metavar='"A -> B"', help="A is a direct cause of B; repeat for more.", show_default=False
+    ),
+]
+Forbidden = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
+    ),
+]
+Tiers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tier",
+        metavar='"A,B"',
+        help="Columns that come before those of the next --tier: no edge points back.",
+        show_default=False,
+    ),
+]
+WithinTiers = Annotated[
+    bool, typer.Option("--within-tiers/--no-within-tiers", help="Whether columns of one tier may cause each other.")
+]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option("--root", metavar="COLUMN", help="A column without causes; repeat for more.", show_default=False),
+]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option("--sink", metavar="COLUMN", help="A column without effects; repeat for more.", show_default=False),
+]
+Samples = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Also write so many posterior graphs to samples.npz; vcuda sample can do it later.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with the fit in this folder that was killed or stopped; nothing else need be given.",
+        show_default=False,
+    ),
+]
+DaskAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Let a Dask cluster share the work: the address of its scheduler (tcp://host:8786), local for one "
+        "process a core of this machine, or a number of local processes. The result is the same.",
+        show_default=False,
+    ),
+]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.html; vcuda report can do it later.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")]
 
 
+@takes_fit_options(*OPTIONS)
 def fit(
     context: typer.Context,
     table: OptionalTable = None,
     output: Output = Path("run"),
-    model: Model = "auto",
-    noise: Noise = None,
-    log: Logged = None,
     raw: Raw = False,
-    engine: Engine = "auto",
-    preset: Preset = "default",
-    standardise: Standardise = False,
-    edge_prior: EdgePrior = None,
-    knowledge: KnowledgeFile = None,
-    interventions: Interventions = None,
-    columns: Columns = None,
-    without: Without = None,
     require: Required = None,
     forbid: Forbidden = None,
     tier: Tiers = None,
     within_tiers: WithinTiers = True,
     root: Roots = None,
     sink: Sinks = None,
-    imputations: Imputations = 10,
-    streamed: Streamed = None,
-    time_limit: TimeLimit = None,
     samples: Samples = 0,
-    seed: Seed = 0,
     resume: Resume = None,
     dask: DaskAddress = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Learn from a table which variable causes which, and how sure that is.
 
@@ -118,35 +141,26 @@ def fit(
     """
     if table is None and resume is None:
         raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
-    if log and raw:
+    from vcuda.data.knowledge import Knowledge
+    from vcuda.infer.progress import Progress
+
+    given = current_flags(given)
+    if given["log"] and raw:
         raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     if resume is not None:
         output, options = resume, stored_options(context, resume, table)
+        known = Knowledge.from_dict(options["knowledge"] or {})
     else:
         assert table is not None
+        known = knowledge_from_options(given["knowledge"], require, forbid, tier, within_tiers, root, sink)
         options = {
             **place_of(table),
-            "interventions": interventions,
-            "columns": names_of(columns),
-            "without": names_of(without),
-            "streamed": streamed,
-            "knowledge": None,
-            "model": model,
-            "noise": noise,
-            "logarithm": () if raw else log,
-            "prior": edge_prior,
-            "engine": engine,
-            "preset": preset,
-            "standardise": standardise,
-            "imputations": imputations,
-            "seed": seed,
-            "time_limit": time_limit,
+            **given,
+            "log": () if raw else given["log"],
+            "knowledge": known.to_dict(),
             "samples": samples,
             "no_report": no_report,
         }
-    from vcuda.data.columns import ColumnChoice
-    from vcuda.data.streaming import open_table
-    from vcuda.infer.progress import Progress
 
     workers = mapped = None
     if dask is not None:
@@ -157,22 +171,16 @@ def fit(
         workers = as_workers(context.with_resource(connected(dask)))
         mapped = mapped_by(workers)
     console = remarks()
+    call = FitCall(**{name: options[name] for name in OPTIONS} | {"knowledge": known})
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
     with shown_progress(console, quiet=quiet, doing="Reading") as report:
-        data = open_table(
+        data = call.open(
             table or options["table"],
-            interventions=options["interventions"],
-            streamed=options["streamed"],
-            choice=ColumnChoice.of(options["columns"], options["without"]),
             on_progress=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )
-    if options["knowledge"] is None:
-        known = knowledge_from_options(knowledge, require, forbid, tier, within_tiers, root, sink)
-        options["knowledge"] = known.to_dict()
 
-    from vcuda.data.knowledge import Knowledge
-    from vcuda.fitting.fit import fit as fit_posterior
+    from vcuda.fitting.fit import fit_table
     from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.locks import FolderLock
     from vcuda.posterior.storage import CHECKPOINT, check_folder
@@ -194,25 +202,17 @@ def fit(
                 say(console, f"A fit in {run} has not ended; this one takes its place.")
                 suggest(console, go_on_with(run), label="To go on with the other, stop now and use")
             say(console, f"Fitting {data.n:,} rows and {data.d:,} columns of {data.source}.")
+        interrupts.leaves(lambda: stopped_in_words(checkpoint, run))
+        with shown_progress(console, quiet=quiet) as report:
+            call = replace(call, progress=stop.checked(report), checkpoint=checkpoint, client=workers)
+            posterior = fit_table(data, call)
         try:
-            with shown_progress(console, quiet=quiet) as report:
-                posterior = fit_posterior(
-                    data,
-                    knowledge=Knowledge.from_dict(options["knowledge"]),
-                    progress=stop.checked(report),
-                    checkpoint=checkpoint,
-                    client=workers,
-                    **{name: options[name] for name in PASSED_ON},
-                )
-        except KeyboardInterrupt:
-            if checkpoint.has_request:
-                suggest(console, go_on_with(run))
-            raise
-        try:
-            posterior.save(run)
             graphs_file, page = run / "samples.npz", run / "report.html"
-            for earlier in (graphs_file, page):  # of an earlier run, which is replaced
-                earlier.unlink(missing_ok=True)
+            with stop.saving():
+                posterior.save(run)
+                interrupts.leaves(lambda: saved_in_words(run))
+                for earlier in (graphs_file, page):  # of an earlier run, which is replaced
+                    earlier.unlink(missing_ok=True)
             if not options["no_report"] and data.d <= REPORTED_COLUMNS:
                 posterior.report(page, curves=0, seed=options["seed"])
             if options["samples"]:
@@ -224,15 +224,20 @@ def fit(
             # What cannot be removed does no harm.
             with contextlib.suppress(OSError):
                 checkpoint.remove()
-    if as_json:
-        show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
-    elif not quiet:
-        _report(posterior, run)
+    try:
+        if as_json:
+            show_json({**json.loads((run / "summary.json").read_text(encoding="utf-8")), "run": str(run)})
+        elif not quiet:
+            _report(posterior, run)
+    except OutputError as error:
+        raise OutputError(f"{error}; the result is saved in {run}") from error
     if posterior.status.code != "ok" and (quiet or as_json):
         say(console, f"vcuda: {posterior.status.sentence}")
+    if stop.asked:
+        say(console, f"vcuda: {saved_in_words(run)}")
     # A fit that ends at its own time limit did what was asked.
     if stop.asked or (posterior.status.code == "interrupted" and options["time_limit"] is None):
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interrupts.EXIT_CODE)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
 

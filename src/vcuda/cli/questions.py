@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vcuda.arguments import position
 from vcuda.cli.options import Json, Run, Seed
 from vcuda.cli.terminal import results, say, shortened, show_json, show_table
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vcuda.summaries.categorical_effects import CategoryEffect
+
+# In bytes, as for every config of a run.
+LARGEST_CONFIG = 64_000_000
 
 Draws = Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior.")]
 Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to print.")]
@@ -56,6 +61,7 @@ def paths(
     as_json: Json = False,
 ) -> None:
     """Is one variable upstream of another, and by which way?"""
+    _check_variables(run, source, target)
     from vcuda.posterior import Posterior
 
     found = Posterior.load(run).paths(source, target, most=most, draws=draws, seed=seed)
@@ -81,6 +87,7 @@ def effect(
     as_json: Json = False,
 ) -> None:
     """What happens to one variable when another is set? In the units of the table."""
+    _check_variables(run, cause, outcome)
     from vcuda.posterior import Posterior
     from vcuda.summaries.categorical_effects import CategoryEffect
 
@@ -139,6 +146,7 @@ def next_experiment(
     as_json: Json = False,
 ) -> None:
     """Which experiment next? The variables, by what setting one of them is expected to teach about the graph."""
+    _check_variables(run, *already or ())
     from vcuda.posterior import Posterior
 
     found = Posterior.load(run).next_experiment(already=already, draws=draws, seed=seed)
@@ -228,6 +236,23 @@ def export(
         output.unlink()  # a run of somebody else may hold a link to a file of yours
     write_edges(posterior.consensus() if consensus else posterior, output, minimum=minimum)
     say(results(), f"Wrote {output}.")
+
+
+def _check_variables(run: Path, *asked: str) -> None:
+    """Refuse names that a run does not have before it is loaded, which may take many seconds.
+
+    Of a run in which the names cannot be read in this simple way, loading it says what is wrong.
+    """
+    file = run / "config.json"
+    try:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > LARGEST_CONFIG:
+            return
+        names = json.loads(file.read_bytes())["names"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        for name in asked:
+            position(names, name)
 
 
 def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:

@@ -10,60 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vcuda import interrupts
 from vcuda.errors import ConfigError, RunError
+from vcuda.fitting.spec import OPTIONS, current_names
 
 if TYPE_CHECKING:
     from vcuda.infer.checkpoint_files import Checkpoint
 
-# What decides the result cannot be changed on the way; how long it takes, and what is written, can.
-SETTLED = (
-    "output",
-    "model",
-    "noise",
-    "log",
-    "raw",
-    "engine",
-    "preset",
-    "standardise",
-    "edge_prior",
-    "knowledge",
-    "interventions",
-    "columns",
-    "without",
-    "require",
-    "forbid",
-    "tier",
-    "within_tiers",
-    "root",
-    "sink",
-    "imputations",
-    "streamed",
-    "seed",
-)
-CHANGEABLE = ("time_limit", "samples", "no_report")
-# What is stored, by its types in JSON; values are checked by the fit as any that are given to it.
-NOTHING = type(None)
+# What is stored beside the options of the fit, by its types in JSON; of these a resumed fit may change the last two.
 STORED: dict[str, tuple[type, ...]] = {
-    "table": (str, NOTHING),
-    "folder": (str, NOTHING),
-    "interventions": (str, NOTHING),
-    "columns": (list, NOTHING),
-    "without": (list, NOTHING),
-    "streamed": (bool, NOTHING),
-    "knowledge": (dict,),
-    "model": (str, NOTHING),
-    "noise": (str, NOTHING),
-    "logarithm": (list, NOTHING),
-    "prior": (float, int, NOTHING),
-    "engine": (str, NOTHING),
-    "preset": (str,),
-    "standardise": (bool, NOTHING),
-    "imputations": (int,),
-    "seed": (int,),
-    "time_limit": (float, int, NOTHING),
+    "table": (str, type(None)),
+    "folder": (str, type(None)),
     "samples": (int,),
     "no_report": (bool,),
 }
+CHANGEABLE = ("samples", "no_report", *(name for name, one in OPTIONS.items() if one.changeable))
+# Options that belong to this call: where the fit runs, and what is shown of it.
+OF_THIS_CALL = ("table", "resume", "dask", "quiet", "as_json")
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -75,11 +38,18 @@ def is_given(context: typer.Context, name: str) -> bool:
 def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
     from vcuda.data import library
+    from vcuda.data.pipes import is_piped
 
-    path = Path(table).expanduser()
-    if table not in library.names() and not (path.is_file() or path.is_dir()):
+    try:
+        path = Path(table).expanduser()
+        if table not in library.names() and (is_piped(path) or not (path.is_file() or path.is_dir())):
+            return {"table": None, "folder": None}
+    except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}
-    return {"table": table, "folder": os.getcwd()}
+    try:
+        return {"table": table, "folder": os.getcwd()}
+    except OSError:  # it was deleted
+        return {"table": table, "folder": None}
 
 
 def stored_options(context: typer.Context, run: Path, table: str | None) -> dict[str, Any]:
@@ -87,18 +57,14 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
     from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.storage import checkpoint_in
 
-    for name in SETTLED:
-        if is_given(context, name):
-            option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"--resume goes on with what was asked for at first; leave {option} out")
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in (*CHANGEABLE, *OF_THIS_CALL) and is_given(context, name):
+            raise ConfigError(f"--resume goes on with what was asked for at first; leave {_flag_of(parameter)} out")
     request = Checkpoint(checkpoint_in(run)).stored_request()
     if request is None:
         raise RunError(_nothing_to_resume(run))
-    # Checkpoints from before columns could be chosen say nothing of them.
-    options = {"columns": None, "without": None, **request["notes"]}
-    # Whose folder it is we do not know.
-    if not all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items()):
-        raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
+    options = _checked(request["notes"], run)
     options |= {name: context.params[name] for name in CHANGEABLE if is_given(context, name)}
     if table is not None:
         options["table"] = table
@@ -110,6 +76,21 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
         there = Path(options["folder"]) / Path(options["table"]).expanduser()
         options["table"] = str(there) if there.exists() else options["table"]
     return options
+
+
+def _flag_of(parameter: Any) -> str:
+    """The shortest name of an option, as people type it."""
+    return min((*parameter.opts, *parameter.secondary_opts), key=len)
+
+
+def _checked(notes: Any, run: Path) -> dict[str, Any]:
+    """What ``vcuda fit`` stored, by the names of today; options that came later have their defaults."""
+    options = {name: one.default for name, one in OPTIONS.items()} | current_names(notes, lambda old, new: None)
+    # Whose folder it is we do not know.
+    expected = all(type(options.get(name, ...)) in kinds for name, kinds in STORED.items())
+    if not expected or not all(one.is_plain(options[name]) for name, one in OPTIONS.items()):
+        raise RunError(f"the checkpoint in {run} was not written by vcuda fit; resume it from Python")
+    return {name: options[name] for name in (*STORED, *OPTIONS)}
 
 
 def _nothing_to_resume(run: Path) -> str:
@@ -132,6 +113,18 @@ def clear_drafts(run: Path) -> None:
 def go_on_with(run: Path) -> str:
     """The command that resumes a fit."""
     return f"vcuda fit --resume {shlex.quote(str(run))}"
+
+
+def stopped_in_words(checkpoint: Checkpoint, run: Path) -> str:
+    """What is left of a fit that is interrupted before it has a result."""
+    if not checkpoint.has_request:
+        return interrupts.NOTHING_SAVED
+    return f"stopped before there was a result; nothing was saved but a checkpoint. Go on with: {go_on_with(run)}"
+
+
+def saved_in_words(run: Path) -> str:
+    """What is left of a fit that is interrupted after its result was saved."""
+    return f"stopped; the result so far is saved in {run}."
 
 
 def with_remedy(error: RunError | OSError, checkpoint: Checkpoint, run: Path) -> RunError:

@@ -9,7 +9,7 @@ import typer
 
 from vcuda.cli.options import Json, Run, Seed
 from vcuda.cli.terminal import drafts, results, say, show_json, show_table
-from vcuda.errors import ConfigError, RunError
+from vcuda.errors import ConfigError
 
 MEANINGS = {
     "auroc": "chance that a true edge ranks above a pair without one; 0.5 is guessing, 1 perfect",
@@ -49,13 +49,11 @@ def sample(
     """Draw causal graphs from a fitted posterior; every one of them is acyclic."""
     if output.suffix.lower() not in (".csv", ".npz"):
         raise ConfigError(f"{output}: graphs are written as .csv or .npz; end the name with one of them")
-    if output.is_dir():
-        raise RunError(f"{output} is a folder; give the name of a file")
-    if not output.parent.is_dir():
-        raise RunError(f"{output}: the folder {output.parent} does not exist; make it first")
 
     from vcuda.posterior import Posterior
+    from vcuda.posterior.drafts import check_new_file
 
+    check_new_file(output)
     graphs = Posterior.load(run).sample(number, seed=seed)
     with drafts(output.parent) as folder:
         graphs.save(folder / output.name)

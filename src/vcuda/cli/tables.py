@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vcuda.cli.options import Columns, Interventions, Seed, Table, Without, names_of
+from vcuda.cli.fit_options import current_flags, takes_fit_options
+from vcuda.cli.options import Seed, Table
 from vcuda.cli.terminal import drafts, results, say, shortened, show_table, suggest
 from vcuda.errors import RunError
+from vcuda.fitting.spec import FitSpec
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -24,14 +26,15 @@ NoiseScales = Literal["equal", "unequal"]
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 
-def check(table: Table, interventions: Interventions = None, columns: Columns = None, without: Without = None) -> None:
+@takes_fit_options("interventions", "columns", "exclude")
+def check(table: Table, **given: Any) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
-    from vcuda.data.columns import ColumnChoice, line_of
+    from vcuda.data.columns import line_of
     from vcuda.data.interventions import in_words
-    from vcuda.data.streaming import StreamedTable, open_table
+    from vcuda.data.streaming import StreamedTable
 
-    chosen = {"columns": names_of(columns), "without": names_of(without)}
-    data = open_table(table, interventions=interventions, choice=ColumnChoice.of(**chosen))
+    options = current_flags(given)
+    data = FitSpec(**options).open(table)
     console = results()
     if isinstance(data, StreamedTable):
         say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns, read block by block.")
@@ -49,14 +52,14 @@ def check(table: Table, interventions: Interventions = None, columns: Columns = 
         say(
             console,
             f"{cells:,} of {data.missing.size:,} cells are missing, in {rows:,} rows and "
-            f"{int(data.missing.any(axis=0).sum()):,} columns; a fit fills them in (--imputations).",
+            f"{int(data.missing.any(axis=0).sum()):,} columns; a fit imputes them (--imputations).",
         )
     say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
-    words = [table] if interventions is None else [table, "--interventions", interventions]
-    for option, names in chosen.items():
-        words += [f"--{option}", line_of(names)] if names else []
+    words = [table] if options["interventions"] is None else [table, "--interventions", options["interventions"]]
+    for option in ("columns", "exclude"):
+        words += [f"--{option}", line_of(options[option])] if options[option] else []
     suggest(console, f"vcuda fit {shlex.join(words)} -o run")
 
 

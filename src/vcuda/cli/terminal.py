@@ -6,18 +6,18 @@ user's files and are never read as markup or as control codes of the terminal.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from vcuda import interrupts
 from vcuda.errors import RunError
 from vcuda.infer.progress import Progress, ProgressCallback
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 MAXIMUM_NAME = 40
+
+
+class OutputError(RunError):
+    """Results cannot be printed."""
 
 
 def printable(text: object) -> str:
@@ -57,8 +61,44 @@ def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     # Only a terminal has a width; in a file or a pipe a sentence stays on its line.
-    width = None if stream.isatty() else 10_000
+    width = None if stream is not None and stream.isatty() else 10_000
     return Console(stderr=stderr, width=width)
+
+
+@contextmanager
+def _printing(console: Console) -> Iterator[None]:
+    """A sentence where results cannot be printed; remarks that cannot be are lost, which is no reason to lose a fit."""
+    if console.stderr:
+        with suppress(OSError):
+            yield
+        return
+    if sys.stdout is None:
+        raise OutputError("standard output is closed, and results are printed there")
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # a reader that has seen enough
+            raise
+        give_up_output()
+        raise OutputError(f"cannot print the results: {error.strerror or error}") from error
+
+
+def give_up_output() -> None:
+    """Print no more results: what is still in Python's buffer would fail once more when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (AttributeError, ValueError):
+        pass  # it is closed
+
+
+def _print(console: Console, *parts: object, **options: Any) -> None:
+    if console.stderr and sys.stderr is None:
+        return
+    with _printing(console):
+        console.print(*parts, **options)
 
 
 def say(console: Console, *sentences: str) -> None:
@@ -66,14 +106,14 @@ def say(console: Console, *sentences: str) -> None:
     from rich.text import Text
 
     for sentence in sentences:
-        console.print(Text(printable(sentence)))
+        _print(console, Text(printable(sentence)))
 
 
 def suggest(console: Console, command: str, *, label: str = "Go on with") -> None:
     """A line to copy, so it is never broken."""
     from rich.text import Text
 
-    console.print(Text(printable(f"{label}: {command}")), soft_wrap=True)
+    _print(console, Text(printable(f"{label}: {command}")), soft_wrap=True)
 
 
 def show_table(
@@ -89,8 +129,8 @@ def show_table(
         table.add_column(name, justify=justify)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
-    console.print()
+    _print(console, table)
+    _print(console)
 
 
 def show_json(content: Mapping[str, Any]) -> None:
@@ -99,7 +139,9 @@ def show_json(content: Mapping[str, Any]) -> None:
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in content.items()
     }
     # In ASCII, so that it stays JSON whatever the encoding of the terminal.
-    print(json.dumps(finite, indent=2, allow_nan=False), flush=True)
+    text = json.dumps(finite, indent=2, allow_nan=False)
+    with _printing(results()):
+        print(text, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -197,26 +239,31 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
 class StopOnRequest:
     """The first Ctrl-C ends a fit at its next report, so that it can be saved; the second, at once.
 
-    Before a report of anything done there is nothing to save, and Ctrl-C ends the fit at once.
+    Before a report of anything done there is nothing to save, and Ctrl-C ends the process at once. While the result is
+    saved (``saving``) all of them wait.
     """
 
     def __init__(self) -> None:
         self.asked = False
         self._reported = False
+        self._saving = False
 
     def __enter__(self) -> Self:
-        self._previous = signal.signal(signal.SIGINT, self._answer)
+        self._put_off = interrupts.put_off(self._takes_care)
+        self._put_off.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+        self._put_off.__exit__(None, None, None)
 
-    def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self._reported:
-            raise KeyboardInterrupt
+    def _takes_care(self) -> bool:
+        if not self._saving and (self.asked or not self._reported):
+            return False
+        if not self.asked:
+            when = "at the next report; press Ctrl-C again to stop at once"
+            interrupts.write(f"\nStopping {'when the result is written' if self._saving else when}.\n")
         self.asked = True
-        # Written without Python's buffers, which the handler may have interrupted in the middle of a write.
-        os.write(2, b"\nStopping, and saving what is there; press Ctrl-C again to stop at once.\n")
+        return True
 
     def checked(self, report: ProgressCallback) -> ProgressCallback:
         """The callback, which now also ends the fit when that was asked for."""
@@ -228,6 +275,15 @@ class StopOnRequest:
                 raise KeyboardInterrupt
 
         return checked
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """While files of a result take the place of earlier ones, nothing interrupts."""
+        self._saving = True
+        try:
+            yield
+        finally:
+            self._saving = False
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from vcuda.arguments import number
 from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
 
@@ -53,6 +54,9 @@ class DagPrior:
     order_scale: float = 0.1
 
     def __post_init__(self) -> None:
+        # Plain numbers, whatever was passed: a spec is hashed, and stored as JSON.
+        for name in ("edge_probability", "order_scale"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
         if not 0.0 < self.edge_probability < 1.0:
             raise ConfigError(
                 f"edge_probability is {self.edge_probability}, but must lie strictly between 0 and 1; "

@@ -111,7 +111,7 @@ def as_categories(data: Dataset, *, most: int = MOST_LABELS) -> Dataset:
         if present.size > most:
             raise DataError(
                 f"{data.source}: column {shortened(name)} has {present.size:,} different values, more than the {most} "
-                "that model discrete takes as categories: bin the column into fewer (pandas.qcut), leave it out "
+                "that model categorical takes as categories: bin the column into fewer (pandas.qcut), leave it out "
                 f"{HOW_TO_LEAVE_OUT}, or use a model for numbers."
             )
         values[:, k] = _positions(data.values[:, k], present.tolist())
@@ -178,7 +178,7 @@ def number_findings(data: Dataset) -> list[str]:
         return []
     return [
         f"No column has more than {VERY_FEW_VALUES} different numbers: if they stand for categories, ask for model "
-        "discrete."
+        "categorical."
     ]
 
 

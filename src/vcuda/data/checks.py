@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
@@ -18,6 +16,7 @@ from vcuda.data.messages import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, liste
 from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray, RawTable, is_number
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -71,8 +70,9 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     if raw.has_header_line and all(is_number(name) for name in raw.names):
         example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
         raise DataError(
-            f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: "
-            f"add a line of names above it, such as {example}."
+            f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: if they are "
+            f"values, add a line of names above it, such as {example}; if they are names, put a letter before each, or "
+            "pass pandas.read_csv(...) as the table."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -89,42 +89,6 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
 def memory_needed(columns: int) -> int:
     """The bytes that a fit of so many columns needs for its square arrays, about."""
     return SQUARE_ARRAYS * 4 * columns**2
-
-
-def memory_available() -> int:
-    """The bytes that this process may still take, as far as the system tells, otherwise 8 GB."""
-    limits: list[int] = []
-    for file, pattern, unit in (
-        ("/proc/meminfo", r"MemAvailable:\s+(\d+) kB", 1024),
-        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
-    ):
-        try:
-            match = re.search(pattern, Path(file).read_text())
-        except OSError:
-            continue
-        if match:
-            limits.append(int(match.group(1)) * unit)
-    limits.extend(_address_space())
-    if not limits:
-        try:
-            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (AttributeError, ValueError, OSError):
-            limits.append(8_000_000_000)
-    return min(limits)
-
-
-def _address_space() -> list[int]:
-    """What a limit on the process itself (ulimit -v) leaves, where there is one."""
-    try:
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):
-        return []
-    if limit == resource.RLIM_INFINITY:
-        return []
-    return [max(limit - pages * resource.getpagesize(), 0)]
 
 
 @contextmanager

@@ -17,36 +17,36 @@ FEWEST_COLUMNS = 2
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns that somebody wants of a table: those named in ``columns``, or all but those in ``without``.
+    """The columns that somebody wants of a table: those named in ``columns``, or all but those in ``exclude``.
 
     Build it with `ColumnChoice.of`; where both are None, all columns are taken.
     """
 
     columns: tuple[str, ...] | None = None
-    without: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, columns: Sequence[str] | None, without: Sequence[str] | None) -> ColumnChoice:
+    def of(cls, columns: Sequence[str] | None, exclude: Sequence[str] | None) -> ColumnChoice:
         """From what was asked for, which is checked as far as that is possible without a table."""
-        if columns is not None and without is not None:
-            raise ConfigError("columns says what to take and without what to leave out of a table: give one of them.")
-        return cls(_as_names("columns", columns), _as_names("without", without) or None)
+        if columns is not None and exclude is not None:
+            raise ConfigError("columns says what to take and exclude what to leave out of a table: give one of them.")
+        return cls(_as_names("columns", columns), _as_names("exclude", exclude) or None)
 
     def __bool__(self) -> bool:
         """Whether anything was asked for."""
-        return self.columns is not None or self.without is not None
+        return self.columns is not None or self.exclude is not None
 
     def to_dict(self) -> dict[str, list[str]]:
-        """What is kept of the choice beside a fit; nothing where all columns are taken."""
-        asked = {"chosen": self.columns, "without": self.without}
+        """What a run stores of the choice, by the keys of its format; nothing where all columns are taken."""
+        asked = {"chosen": self.columns, "without": self.exclude}
         return {key: list(names) for key, names in asked.items() if names is not None}
 
     def then(self, later: ColumnChoice, left: Sequence[str]) -> ColumnChoice:
         """One choice in place of this and a later one of what it took, which leaves the columns ``left``."""
         if not (self and later):
             return later or self
-        if self.without is not None and later.without is not None:
-            return ColumnChoice(without=tuple(dict.fromkeys((*self.without, *later.without))))
+        if self.exclude is not None and later.exclude is not None:
+            return ColumnChoice(exclude=tuple(dict.fromkeys((*self.exclude, *later.exclude))))
         return ColumnChoice(columns=tuple(left))
 
     def positions(
@@ -57,12 +57,12 @@ class ColumnChoice:
         The column that says what was set in each row is never one of them. ``all_known`` refuses names that the table
         does not have, and a choice that leaves too little of it.
         """
-        if self.without is not None and target_column in self.without:
+        if self.exclude is not None and target_column in self.exclude:
             raise ConfigError(
-                f"without leaves out {shortened(target_column)}, the column that says what was set in each row: name "
+                f"exclude leaves out {shortened(target_column)}, the column that says what was set in each row: name "
                 "it in one place only."
             )
-        asked = self.without if self.columns is None else self.columns
+        asked = self.exclude if self.columns is None else self.columns
         named = set(asked or ())
         taken = self.columns is not None  # what is named is taken, or left out
         kept = [k for k, name in enumerate(names) if name != target_column and (name in named) == taken]
@@ -70,7 +70,7 @@ class ColumnChoice:
             return kept
         known = {*names, target_column}
         unknown = [name for name in asked if name not in known]
-        option = "without" if self.columns is None else "columns"
+        option = "exclude" if self.columns is None else "columns"
         if unknown:
             near = nearest(unknown[0], [name for name in names if name])
             raise DataError(

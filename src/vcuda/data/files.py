@@ -12,6 +12,7 @@ from vcuda.data.formats import (
     arrow_reader,
     check_text_size,
     extension_of,
+    has_table_ending,
     mapped_file,
     refuse_ragged,
     separator_of,
@@ -31,13 +32,19 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
         is_folder, is_file, has_parent = path.is_dir(), path.is_file(), path.parent.is_dir()
         missing = has_parent and not is_folder and not is_file
         beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if missing else []
-    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is locked, the home of nobody
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # a name too long, a folder that is locked, the home of nobody
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{shortened(path)}: no file can be found there ({reason}): check the path.") from None
     if is_folder:
         raise DataError(f"{path}: this is a folder, not a file: give the path of one file in it.")
     if is_file:
         return path
+    if path.exists():
+        raise DataError(f"{path}: this is a device or a socket, not a file: give the path of a file, or of a pipe.")
     if not has_parent:
         raise DataError(f"{path}: the folder {path.parent} does not exist: check the path.")
     hint = nearest(path.name, [*beside, *also_known])
@@ -48,12 +55,12 @@ def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
     """A table in a file, its format told by the extension."""
     path = existing_file(path, also_known=also_known)
     extension, compressed = extension_of(path)
-    kind = FILE_KINDS.get(extension)
-    if kind is None or (compressed and kind != "text"):
+    if not has_table_ending(path):
         ending = "".join(path.suffixes[-2:]) if compressed else path.suffix
         raise DataError(f"{path}: the extension {ending!r} tells no known format: save the table as {READABLE}.")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
+    kind = FILE_KINDS[extension]
     return _from_text(path) if kind == "text" else _from_arrow_file(path, kind)
 
 

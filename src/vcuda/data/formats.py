@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vcuda.data.checks import CELL_COPIES, memory_available
+from vcuda.data.checks import CELL_COPIES
 from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 FILE_KINDS = {
     ".csv": "text",
@@ -49,13 +50,20 @@ CELL_ENDS = (b",", b";", b"\t", b"\n", b"\r")
 HIGHEST_COMPRESSION = 1032
 # How the two forms of Arrow's files begin.
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-READABLE = "CSV, TSV, Parquet or Feather (.csv, .tsv, .csv.gz, .tsv.gz, .parquet, .feather, .arrow)"
+TABLE_ENDINGS = (*FILE_KINDS, *(f"{ending}.gz" for ending, kind in FILE_KINDS.items() if kind == "text"))
+READABLE = f"CSV, TSV, Parquet or Feather ({', '.join(TABLE_ENDINGS)})"
 
 
 def extension_of(path: Path) -> tuple[str, bool]:
     """What the name of a file tells of its format, in small letters, and whether it is compressed (.gz)."""
     compressed = path.suffix.lower() == ".gz"
     return (Path(path.stem) if compressed else path).suffix.lower(), compressed
+
+
+def has_table_ending(path: Path) -> bool:
+    """Whether the name of a file tells a format that can be read."""
+    extension, compressed = extension_of(path)
+    return f"{extension}.gz" in TABLE_ENDINGS if compressed else extension in TABLE_ENDINGS
 
 
 @contextmanager
@@ -116,6 +124,17 @@ def check_text_size(path: Path, *, share: float = 1.0) -> None:
             f"{path}: the cells of the table would need more than the {share * available / 1e9:,.2g} GB of memory "
             f"that are free: take fewer rows or columns {HOW_TO_CHOOSE}, or use a machine with more memory."
         )
+
+
+def unpacked_cells(path: Path, *, enough: float) -> float:
+    """About how many cells a compressed text holds: counted up to ``enough``, beyond that by the part that is left."""
+    found = 0
+    with unreadable_refused(path), open(path, "rb") as packed, gzip.open(packed) as content:
+        while block := content.read(1 << 20):
+            found += sum(map(block.count, CELL_ENDS))
+            if found > enough:
+                return found * max(1.0, path.stat().st_size / max(1, packed.tell()))
+    return float(found)
 
 
 def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:

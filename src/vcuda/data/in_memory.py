@@ -45,6 +45,13 @@ def from_polars(frame: Any) -> RawTable:
     source, names = "Polars table", tuple(frame.columns)
 
     def arrow(columns: Sequence[int]) -> Any:
+        for k in columns:
+            # Versions of Polars end the process when Arrow asks for such a column.
+            if str(frame.dtypes[k]).startswith("Object"):
+                raise DataError(
+                    f"{source}: it cannot be read as a table (column {shortened(names[k])} holds Python objects, which "
+                    f"have no Arrow form): {TEXT_REMEDY}."
+                )
         return _as_arrow(frame.select([names[k] for k in columns]), source)
 
     return RawTable(

@@ -19,6 +19,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.files import existing_file
 from vcuda.data.formats import check_text_size, text_records
 from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.pipes import spooled
 from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import ConfigError, DataError
@@ -107,7 +108,7 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
     if isinstance(path, str) and path in BUNDLED:
         table = load(path)
         return _reordered(table.truth, table.dataset.names, names, path)
-    file = existing_file(Path(path), also_known=BUNDLED)
+    file = existing_file(spooled(Path(path)), also_known=BUNDLED)
     check_text_size(file)
     records = list(text_records(file))
     if not records:

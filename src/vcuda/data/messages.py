@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 LONGEST_COMPARED = 100
 # The options of Python and of the command line, as messages add them to what is to be done.
 HOW_TO_CHOOSE = "(columns=, --columns)"
-HOW_TO_LEAVE_OUT = "(without=, --without)"
+HOW_TO_LEAVE_OUT = "(exclude=, --exclude)"
 
 
 def data_row(row: int) -> str:

@@ -30,7 +30,9 @@ from vcuda.data.findings import findings, gap_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
 from vcuda.data.messages import shortened
+from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import RawTable
+from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError, DataError
 
 TableLike = Union[Dataset, str, "os.PathLike[str]", npt.ArrayLike, Any]
@@ -42,28 +44,32 @@ def as_dataset(
     names: Sequence[str] | None = None,
     interventions: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
-    without: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     missing: Missing = "refuse",
+    without: Sequence[str] | None = None,
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
 
     Parameters
     ----------
     data
-        A path to a CSV, TSV, Parquet or Feather file, the name of a bundled table such as "sachs", a pandas,
-        Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it is.
+        A path to a CSV, TSV, Parquet or Feather file, or to a pipe that one comes through, the name of a bundled table
+        such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it
+        is.
     names
         The column names of an array, X1 ... Xd if not given.
     interventions
         Which cells an experiment set. The name of a column that says so for each row: empty or "none", the name of a
         variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names. Of a
         table from which columns are chosen the mask is about all.
-    columns, without
+    columns, exclude
         Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
         table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
     missing
         ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which fills them by
         imputation. Rows without any value are left out, with a note.
+    without
+        The old name of ``exclude``.
 
     Raises
     ------
@@ -80,13 +86,21 @@ def as_dataset(
         raise ConfigError("names belong to an array; this table has names of its own: rename its columns instead.")
     if missing not in ("refuse", "keep"):
         raise ConfigError(f"missing must be refuse or keep, not {missing!r}.")
-    choice = ColumnChoice.of(columns, without)
+    if without is not None:
+        warn_renamed("without=", "exclude=")
+        exclude = without
+    choice = ColumnChoice.of(columns, exclude)
     if isinstance(data, Dataset):
         return _without_empty_rows(_taken_of(data, choice, interventions, missing))
     if _is_bundled(data):
         from vcuda.data import library
 
         return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing))
+    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
+        copy = spooled(given)
+        with named_as_given(copy, given):
+            table = as_dataset(copy, interventions=interventions, columns=columns, without=without, missing=missing)
+        return replace(table, source=str(given))
     raw = _raw_table(data, names)
     with too_large_refused(raw.source):
         return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))

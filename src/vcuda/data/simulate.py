@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from vcuda.arguments import seed_of, whole_number
 from vcuda.data.checks import LARGEST_VALUE
 from vcuda.data.dataset import Dataset
 from vcuda.data.random_models import (
@@ -24,6 +25,7 @@ from vcuda.data.random_models import (
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import ConfigError
 from vcuda.graphs import BoolArray, topological_order_edges
+from vcuda.memory import memory_available
 
 GraphFamily = Literal["er", "sf"]
 Mechanism = Literal["linear", "gp", "mlp"]
@@ -31,6 +33,8 @@ NoiseScales = Literal["equal", "unequal"]
 
 WEIGHT_RANGE = (0.5, 2.0)
 VARIANCE_RANGE = (0.5, 2.0)
+# Of every edge: its two ends, as a pair, oriented and sorted, and its weight.
+EDGE_COPIES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +90,7 @@ def simulate(
     noise_family: NoiseFamily = "gaussian",
     rows: int = 1_000,
     test_rows: int = 1_000,
-    seed: int = 0,
+    seed: int | None = 0,
 ) -> Simulation:
     """Draw a random DAG and rows from it: each node is a function of its parents plus independent noise.
 
@@ -111,7 +115,7 @@ def simulate(
     rows, test_rows
         Rows to learn from and to test on; both come from the same functions.
     seed
-        The same seed gives the same simulation.
+        The same seed gives the same simulation. None draws one, which ``config`` says.
 
     Notes
     -----
@@ -128,12 +132,11 @@ def simulate(
     check_choice("mechanism", mechanism, Mechanism)
     check_choice("noise", noise, NoiseScales)
     check_choice("noise_family", noise_family, NoiseFamily)
+    nodes, edges = whole_number("nodes", nodes, least=2), whole_number("edges", edges)
+    rows, test_rows = whole_number("rows", rows, least=1), whole_number("test_rows", test_rows, least=1)
+    seed = seed_of(seed)
     check_sizes(graph, nodes, edges)
-    for option, size in (("rows", rows), ("test_rows", test_rows)):
-        if size < 1:
-            raise ConfigError(f"{option} must be at least 1, not {size}")
-    if seed < 0:
-        raise ConfigError(f"seed must not be negative, but it is {seed}")
+    _check_memory(nodes, edges, rows + test_rows)
 
     rng = np.random.default_rng(seed)
     pairs = erdos_renyi if graph == "er" else barabasi_albert
@@ -222,6 +225,19 @@ def as_simulation(
 def check_choice(option: str, value: str, choices: Any) -> None:
     if value not in get_args(choices):
         raise ConfigError(f"{option} must be one of {', '.join(get_args(choices))}, not {value!r}")
+
+
+def _check_memory(nodes: int, edges: int, rows: int) -> None:
+    """Refuse, before anything is drawn, what the memory cannot hold: the cells twice, and the edges."""
+    pairs = nodes * (nodes - 1) // 2
+    # NumPy lists all pairs to draw more than a fiftieth of them without repetition.
+    listed = pairs if edges > pairs // 50 else 0
+    needed, available = 8 * (2 * nodes * rows + EDGE_COPIES * edges + listed), memory_available()
+    if needed > available:
+        raise ConfigError(
+            f"{rows:,} rows of {nodes:,} nodes with {edges:,} edges need about {needed / 1e9:,.1f} GB of memory and "
+            f"{available / 1e9:,.1f} GB are free: ask for fewer"
+        )
 
 
 def check_sizes(graph: GraphFamily, nodes: int, edges: int) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.data.imputation import imputations, lognormal_columns
 from vcuda.data.messages import shortened
-from vcuda.errors import ConfigError
 from vcuda.fitting.outcomes import cached_fit, described, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
 from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
@@ -340,9 +339,3 @@ def _status(outcomes: list[Outcome], count: int, stopped: str | None, trouble: l
     early = f"stopped by {stopped} after {len(outcomes)} of {count} fillings of the missing cells"
     code: Literal["interrupted", "failed"] = "failed" if worst.code == "failed" else "interrupted"
     return Status(code, as_sentence([early, *([] if worst.code == "ok" else [said]), *trouble]))
-
-
-def check_imputations(count: int) -> None:
-    """Refuse what is no number of fillings."""
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ConfigError(f"imputations must be a whole number of at least 1, not {count!r}")

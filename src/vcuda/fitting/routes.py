@@ -11,12 +11,12 @@ import numpy as np
 from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
 from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior
-from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
+from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
@@ -28,6 +28,7 @@ from vcuda.infer.selection.models import Choice, choose_model
 from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import SERIAL, Workers
+from vcuda.memory import memory_available
 from vcuda.models import MODELS
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.base import FunctionalModel, Noise
@@ -57,20 +58,24 @@ METHOD_SECONDS = 300.0
 
 
 class Request(NamedTuple):
-    """What was asked for, apart from model and engine; ``rules`` is what is known of the edges, ``workers`` is where
-    parts of the work may be done."""
+    """What was asked for (``spec``), and what changes while a table is fitted: ``rules`` is what is known of the edges,
+    ``workers`` is where parts of the work may be done."""
 
     table: Dataset | StreamedTable
-    prior: DagPrior
+    spec: FitSpec
     rules: EdgeRules | None
     logarithm: np.ndarray | None
     standardise: bool
     seed: int
     progress: ProgressCallback
     deadline: float | None
-    time_limit: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
+
+    @property
+    def prior(self) -> DagPrior:
+        assert isinstance(self.spec.prior, DagPrior)
+        return self.spec.prior
 
     def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
@@ -168,7 +173,7 @@ def _score(
             scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
     elif isinstance(model, str):
         spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
-        if model == "discrete":
+        if model == "categorical":
             del name["noise"]
         scored = request.prepared(spec)
     else:
@@ -182,7 +187,7 @@ def _score(
 def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
     """The model by its evidence, within its share of the time."""
     kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
-    share = None if request.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.time_limit
+    share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
         edge_probability=request.prior.edge_probability,
@@ -278,7 +283,7 @@ def fit_baseline(
 
 def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
     """The spec, smaller where it would take hours that nobody asked for."""
-    seconds = METHOD_SECONDS if request.time_limit is None else request.time_limit
+    seconds = METHOD_SECONDS if request.spec.time_limit is None else request.spec.time_limit
     chosen = full.within(seconds, rows=request.rows_in_memory.n, columns=request.table.d)
     if chosen != full:
         sentences.append(

@@ -37,7 +37,7 @@ from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 
 # Models other than linear whose weights or tables can be integrated out, by the names that people give.
-SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis, "discrete": BDeu}
+SCORES: dict[str, type] = {"gp": GaussianProcess, "additive": AdditiveBasis, "categorical": BDeu}
 SAMPLED_GRAPHS = 1000
 
 

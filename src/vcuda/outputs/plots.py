@@ -5,7 +5,7 @@ No window is opened and no global state of pyplot is touched. Names of columns a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,6 +153,31 @@ def effect(found: Effect) -> Figure:
         _label(axes.set_ylabel, f"expected {outcome}")
         axes.set_title("Mean and 90 % band", fontsize=10)
     return figure
+
+
+def effect_of(posterior: Posterior, cause: str, outcome: str, *, draws: int | None = None, seed: int = 0) -> Figure:
+    """The figure of the total effect of ``cause`` on ``outcome``; categories have a table instead."""
+    found = posterior.effect(cause, outcome, draws=draws, seed=seed)
+    if not isinstance(found, Effect):
+        raise ConfigError("the effect of a category has no figure; posterior.effect(...).table lists its probabilities")
+    return effect(found)
+
+
+# What ``Posterior.plot`` draws, by name.
+PLOTS: dict[str, Callable[..., Figure]] = {
+    "graph": graph,
+    "edges": edge_heatmap,
+    "effect": effect_of,
+    "calibration": calibration,
+    "trace": trace,
+}
+
+
+def plot(posterior: Posterior, kind: str, **options: Any) -> Figure:
+    """One of the figures by its name."""
+    if kind not in PLOTS:
+        raise ConfigError(f"kind of plot must be one of {', '.join(PLOTS)}, not {kind!r}")
+    return PLOTS[kind](posterior, **options)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -25,7 +25,7 @@ from vcuda.outputs import report_text
 from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
-from vcuda.posterior.drafts import workshop
+from vcuda.posterior.drafts import check_new_file, workshop
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
@@ -63,10 +63,7 @@ def write_report(posterior: Posterior, path: str | os.PathLike[str], *, curves: 
     file = Path(path)
     if file.suffix.lower() not in (".html", ".htm"):
         raise RunError(f"{file}: a report is written as HTML; end the name with .html")
-    if file.is_dir():
-        raise RunError(f"{file} is a folder; give the name of a file")
-    if not file.parent.is_dir():
-        raise RunError(f"{file}: the folder {file.parent} does not exist; make it first")
+    check_new_file(file)
     page = report_page(posterior, curves=curves, seed=seed).encode()
     try:
         # Under another name first, so that there is never half a report.

@@ -19,7 +19,7 @@ MODEL_WORDS = {
     "additive": "additive: each variable is a sum of smooth functions of its direct causes, plus noise",
     "gp": "Gaussian process: each variable is a smooth function of all its direct causes together, plus noise",
     "mlp": "neural network: each variable is a trained function of its direct causes, plus noise",
-    "discrete": "discrete: probabilities of each variable's categories for every combination of its direct causes",
+    "categorical": "categorical: probabilities of each variable's labels for every combination of its direct causes",
 }
 NOISE_WORDS = {
     "unit": "variance one for every variable",

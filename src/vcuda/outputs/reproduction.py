@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from vcuda.data.columns import line_of
+from vcuda.data.formats import has_table_ending
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
+from vcuda.fitting.spec import OPTIONS, Option
 from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.provenance import Provenance
 from vcuda.specs import to_json
 
-TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow", ".csv.gz", ".tsv.gz")
 # Imported one at a time: all of them together take seconds.
 ENGINE_HOMES = {
     "exact": ("vcuda.infer.exact", "Exact"),
@@ -21,51 +23,32 @@ ENGINE_HOMES = {
     "variational": ("vcuda.infer.variational", "Variational"),
     "straight-through": ("vcuda.infer.straight_through", "StraightThrough"),
 }
-NAMED_MODELS = ("linear", "mlp", "gp", "additive", "discrete")
 
 
 def python_lines(posterior: Posterior) -> list[str]:
-    """A program that fits the same posterior again; what cannot be written in a line is told in a comment."""
-    made = posterior.provenance
-    source = made["data"]["source"]
-    comments, arguments = [], []
+    """A program that fits the same posterior again; a comment says what cannot be written in a line."""
+    made, comments, arguments = posterior.provenance, list[str](), list[str]()
+    source = made.source
     if not is_readable(source):
         comments.append(f"# table: the data with the fingerprint {made['data']['fingerprint'][:16]}")
-    model = made["model"]
-    if model["name"] in NAMED_MODELS:
-        arguments.append(f"model={model['name']!r}")
-        if model.get("noise"):
-            arguments.append(f"noise={model['noise']!r}")
-    elif model["name"] != "its own":
-        comments.append(f"# model: the spec {model['name']} with {_settings(model)}")
-    if made.get("logarithm"):
-        arguments.append(f"logarithm={made['logarithm']!r}")
-    arguments.append(f"engine={_engine(made, comments)}")
-    if made.get("prior"):
-        arguments.append(f"prior={made['prior']['edge_probability']!r}")
-    if made.get("knowledge"):
-        arguments.append(f"knowledge=vcuda.Knowledge.from_dict({_said(made['knowledge'])!r})")
-    if made.get("interventions"):
-        column = made["interventions"]["column"]
-        if column is None:
-            comments.append("# mask: the cells that experiments set, with the shape of the table")
-        arguments.append(f"interventions={'mask' if column is None else repr(column)}")
-    arguments += [f"{option}={names!r}" for option, names in _choice(made).items()]
-    if made.get("imputations"):
-        arguments.append(f"imputations={made['imputations']}")
-    if made["preset"] != "default":
-        arguments.append(f"preset={made['preset']!r}")
-    if made["standardise"]:
-        arguments.append("standardise=True")
-    if made.get("time_limit") is not None:
-        arguments.append(f"time_limit={made['time_limit']!r}")
-    arguments.append(f"seed={made['seed']!r}")
-    table = repr(source) if is_readable(source) else "table"
+    for option, value in _repeated(made):
+        if option.name == "engine":
+            text = _engine(made, comments)
+        elif option.name == "knowledge":
+            text = f"vcuda.Knowledge.from_dict({_stated(value)!r})"
+        else:
+            text = repr(value)
+        arguments.append(f"{option.name}={text}")
+    if not _has_named_model(made) and made.model_name != "its own":
+        comments.append(f"# model: the spec {made.model_name} with {_settings(made['model'])}")
+    if _has_mask(made):
+        comments.append("# mask: the cells that experiments set, with the shape of the table")
+        arguments.append("interventions=mask")
     return [
         "import vcuda",
         *comments,
         "posterior = vcuda.fit(",
-        f"    {table},",
+        f"    {repr(source) if is_readable(source) else 'table'},",
         *(f"    {argument}," for argument in arguments),
         ")",
     ]
@@ -73,45 +56,55 @@ def python_lines(posterior: Posterior) -> list[str]:
 
 def shell_line(posterior: Posterior) -> str | None:
     """The command that does the same, where its options can say all of it."""
-    made = posterior.provenance
-    model, source = made["model"], made["data"]["source"]
-    plain = model["name"] in (*NAMED_MODELS, "its own") and not made.get("knowledge") and is_readable(source)
-    design = made.get("interventions")
-    plain &= design is None or design["column"] is not None
-    comments: list[str] = []
-    engine = _engine(made, comments)
-    if not plain or comments or engine != repr(made["engine"]["name"]):
+    made, comments = posterior.provenance, list[str]()
+    plain = is_readable(made.source) and (_has_named_model(made) or made.model_name == "its own")
+    if not plain or made.get("knowledge") or _has_mask(made):
         return None
-    words = ["vcuda", "fit", source]
-    if model["name"] in NAMED_MODELS:
-        words += ["--model", model["name"]]
-        words += ["--noise", model["noise"]] if model.get("noise") else []
-    for name in made.get("logarithm", ()):
-        words += ["--log", name]
-    words += ["--engine", made["engine"]["name"]]
-    words += ["--edge-prior", repr(made["prior"]["edge_probability"])] if made.get("prior") else []
-    words += ["--interventions", design["column"]] if design else []
-    for option, names in _choice(made).items():
-        words += [f"--{option}", line_of(names)]
-    words += ["--imputations", str(made["imputations"])] if made.get("imputations") else []
-    words += ["--preset", made["preset"]] if made["preset"] != "default" else []
-    words += ["--standardise"] if made["standardise"] else []
-    words += ["--time-limit", repr(made["time_limit"])] if made.get("time_limit") is not None else []
-    return shlex.join([*words, "--seed", str(made["seed"])])
+    if _engine(made, comments) != repr(made.engine_name) or comments:
+        return None
+    words = ["vcuda", "fit", made.source]
+    for option, value in _repeated(made):
+        words += _flag_words(option, value)
+    return shlex.join(words)
 
 
-def _choice(made: dict[str, Any]) -> dict[str, list[str]]:
-    """Which columns were taken of the table, or left out, by the option that says so."""
-    options = {"columns": "chosen", "without": "without"}
-    return {option: made["data"][key] for option, key in options.items() if made["data"].get(key)}
+def _repeated(made: Provenance) -> list[tuple[Option, Any]]:
+    """The options that a fit must be given again, with their values."""
+    by_name = _has_named_model(made)
+    found = [
+        (option, option.stored_in(made)) for option in OPTIONS.values() if by_name or option.stored_at[0] != "model"
+    ]
+    return [(option, value) for option, value in found if option.is_worth_repeating(value)]
+
+
+def _flag_words(option: Option, value: Any) -> list[str]:
+    """An option as it stands on the command line."""
+    assert option.flag is not None
+    positive, _, negative = option.flag.partition("/")
+    if isinstance(value, bool):
+        return [positive if value else negative]
+    if option.metavar == '"A,B"':
+        return [positive, line_of(value)]
+    if isinstance(value, list):
+        return [word for one in value for word in (positive, one)]
+    return [positive, value if isinstance(value, str) else repr(value)]
+
+
+def _has_named_model(made: Provenance) -> bool:
+    return made.model_name in OPTIONS["model"].choices
+
+
+def _has_mask(made: Provenance) -> bool:
+    """Whether interventions were given as a mask, which no line can hold."""
+    return bool(made.get("interventions")) and made["interventions"]["column"] is None
 
 
 def is_readable(source: str) -> bool:
     """Whether ``fit`` can be given this text: a file, or a bundled table, and not the name of a table in memory."""
-    return source in BUNDLED or "".join(Path(source).suffixes[-2:]).lower().endswith(TABLE_ENDINGS)
+    return source in BUNDLED or has_table_ending(Path(source))
 
 
-def _engine(made: dict[str, Any], comments: list[str]) -> str:
+def _engine(made: Provenance, comments: list[str]) -> str:
     """The engine as an argument: its name where that is enough, else its class with what was changed."""
     engine = dict(made["engine"])
     name = engine.pop("name")
@@ -119,7 +112,7 @@ def _engine(made: dict[str, Any], comments: list[str]) -> str:
     if kind is None or made["preset"] != "default":
         return repr(name)
     by_gradient = name == "straight-through"
-    usual = kind.for_rows(made["data"]["rows"]) if by_gradient else kind()
+    usual = kind.for_rows(made.rows) if by_gradient else kind()
     if made["standardise"] and by_gradient:
         engine.pop("scaling", None)
     usual_settings = to_json(usual)
@@ -145,7 +138,7 @@ def _engine_class(name: str) -> Any:
     return getattr(import_module(module), kind)
 
 
-def _said(knowledge: dict[str, Any]) -> dict[str, Any]:
+def _stated(knowledge: dict[str, Any]) -> dict[str, Any]:
     """Only what was said: empty lists are what is there anyway."""
     return {key: value for key, value in knowledge.items() if value not in ([], (), None)}
 

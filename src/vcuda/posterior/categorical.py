@@ -45,7 +45,7 @@ class CategoricalPredictive:
     labels: Categories
     equivalent_sample_size: float
     free: np.ndarray | None = None
-    kind: ClassVar[str] = "discrete"
+    kind: ClassVar[str] = "categorical"
 
     @classmethod
     def of(cls, data: Dataset, equivalent_sample_size: float) -> Self:

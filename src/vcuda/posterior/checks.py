@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from vcuda.data.knowledge import Knowledge
-from vcuda.errors import ConfigError, KnowledgeError
+from vcuda.errors import ConfigError
 
 Check = Callable[[Any], bool]
 
@@ -25,47 +24,41 @@ MOST_FACTORISED = 4000
 # Rounding of probabilities and of products that were computed in double precision.
 ROUNDING, LEAST = 1e-6, 1e-9
 
-STATUS_CODES = ("ok", "warning", "interrupted", "failed")
 
-
-def _text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _word(value: Any) -> bool:
+def is_word(value: Any) -> bool:
     """A text for one line, also of a program."""
     return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_WORD
 
 
-def _number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _positive(value: Any) -> bool:
-    return _number(value) and value > 0
+def is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0
 
 
-def _whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _count(value: Any) -> bool:
-    return _whole(value) and value >= 0
+def is_count(value: Any) -> bool:
+    return is_whole(value) and value >= 0
 
 
-def _truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _each(check: Check) -> Check:
+def each(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def _or_none(check: Check) -> Check:
+def or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def _named(**checks: Check) -> Check:
+def named(**checks: Check) -> Check:
     """A mapping that has these keys; those that end in _ may be absent."""
 
     def check(value: Any) -> bool:
@@ -77,62 +70,24 @@ def _named(**checks: Check) -> Check:
     return check
 
 
-def _of(keys: Check, values: Check) -> Check:
+def mapping_of(keys: Check, values: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(keys(k) and values(v) for k, v in value.items())
 
 
-def _spec(value: Any) -> bool:
-    """Settings with a name; their keys are written as names of arguments."""
-    named = _named(name=_word, noise_=_or_none(_word), score_=_or_none(_word))
-    return named(value) and all(map(str.isidentifier, value))
-
-
-PROVENANCE: dict[str, Check] = {
-    "engine": _spec,
-    "model": _spec,
-    "data": _named(
-        source_=_text,
-        fingerprint_=lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
-        rows=lambda value: _count(value) and value > 0,
-        columns=_count,
-        notes=_each(_text),
-    ),
-    "versions": _of(_word, _text),
-    "seconds": _number,
-    "seed": _whole,
-    "preset": _word,
-    "standardise": _truth,
-}
-PROVENANCE_IF_TOLD: dict[str, Check] = {
-    "logarithm": _each(_text),
-    "choice": _named(sentences_=_each(_text)),
-    "prior": _or_none(_named(edge_probability=lambda value: _number(value) and 0 < value < 1)),
-    "interventions": _or_none(_named(column=_or_none(_text), rows=_of(_text, _named(set=_count, alone=_count)))),
-    "knowledge": _or_none(lambda value: isinstance(value, dict)),
-    "time_limit": _or_none(_number),
-    "imputations": _or_none(_count),
-}
-CONFIG: dict[str, Check] = {
-    "names": lambda value: _each(_text)(value) and bool(value) and len(set(value)) == len(value),
-    "law": _named(kind=_word),
-    "status": _named(code=lambda value: value in STATUS_CODES, sentence=_text),
-    "diagnostics": lambda value: isinstance(value, dict),
-    "provenance": lambda value: isinstance(value, dict),
-}
 LAW: dict[str, Check] = {
-    "names": _each(_text),
-    "labels": _each(lambda own: _each(_text)(own) and bool(own)),
-    "amplitudes": lambda value: _each(_positive)(value) and bool(value),
-    "hidden": lambda value: _each(_count)(value) and len(value) <= MOST_LAYERS,
-    "noise_prior": _or_none(lambda value: _each(_positive)(value) and len(value) == 2),
-    "variance": _or_none(_positive),
-    "rows": lambda value: _count(value) and value > 0,
-    "layers": lambda value: _count(value) and value <= MOST_LAYERS,
-    "slope": _number,
-    **dict.fromkeys(("ridge", "excess", "mean_rows", "length_scale"), _positive),
+    "names": each(is_text),
+    "labels": each(lambda own: each(is_text)(own) and bool(own)),
+    "amplitudes": lambda value: each(is_positive)(value) and bool(value),
+    "hidden": lambda value: each(is_count)(value) and len(value) <= MOST_LAYERS,
+    "noise_prior": or_none(lambda value: each(is_positive)(value) and len(value) == 2),
+    "variance": or_none(is_positive),
+    "rows": lambda value: is_count(value) and value > 0,
+    "layers": lambda value: is_count(value) and value <= MOST_LAYERS,
+    "slope": is_number,
+    **dict.fromkeys(("ridge", "excess", "mean_rows", "length_scale"), is_positive),
     # The noise of a law that was trained has a name only.
-    "noise": lambda value: _word(value) or _named(rows=_count, shape=_positive, scale=_positive)(value),
-    "equivalent_sample_size": _positive,
+    "noise": lambda value: is_word(value) or named(rows=is_count, shape=is_positive, scale=is_positive)(value),
+    "equivalent_sample_size": is_positive,
 }
 # The types of elements by the names of arrays, without what says whose they are; all others are real numbers.
 ELEMENTS = {
@@ -146,43 +101,22 @@ MAY_BE_INFINITE = ("edge_logits", "scores")
 OWNER = re.compile(r"(\d+\.)?(part\d+_)?")
 
 
-def checked_config(config: Any) -> dict[str, Any]:
-    """The config of a run, what nobody told filled in; a ConfigError for what cannot be shown or used."""
-    _check(config, CONFIG, "config.json")
-    info = _filled(config["provenance"], preset="default", standardise=False)
-    if isinstance(info.get("data"), dict):
-        info["data"] = _filled(info["data"], source="a table", fingerprint="")
-    _check(info, PROVENANCE, "provenance")
-    _check(info, {key: check for key, check in PROVENANCE_IF_TOLD.items() if key in info}, "provenance")
-    if info.get("knowledge"):
-        try:
-            info["knowledge"] = Knowledge.from_dict(info["knowledge"]).to_dict()
-        except (KnowledgeError, TypeError) as error:
-            raise ConfigError(f"its knowledge cannot be: {error}") from None
-    _check_law(config["law"])
-    return config | {"provenance": info}
-
-
-def _filled(info: dict[str, Any], **usual: Any) -> dict[str, Any]:
-    """What was told, in its order, and then what was not."""
-    return info | {key: value for key, value in usual.items() if key not in info}
-
-
-def _check(value: Any, checks: Mapping[str, Check], where: str) -> None:
+def check_fields(value: Any, checks: Mapping[str, Check], where: str) -> None:
+    """Refuse a mapping that lacks one of these fields, or has one that cannot be."""
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be a mapping, not {type(value).__name__}")
     for key, check in checks.items():
         if key not in value or not check(value[key]):
-            raise ConfigError(f"{where} has no {key}, or one that cannot be")
+            raise ConfigError(f"{where} has no {key} that vcuda can use")
 
 
-def _check_law(described: Any) -> None:
+def check_law(described: Any) -> None:
     """Every number and list of a law by its key, however deep it stands."""
     if isinstance(described, dict):
-        _check(described, {key: LAW[key] for key in described if key in LAW}, "the law")
+        check_fields(described, {key: LAW[key] for key in described if key in LAW}, "the law")
     if isinstance(described, dict | list):
         for inner in described.values() if isinstance(described, dict) else described:
-            _check_law(inner)
+            check_law(inner)
 
 
 def check_law_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -> None:

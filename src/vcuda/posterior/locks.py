@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from vcuda.errors import RunError
+from vcuda.interrupts import undone
 
 LOCK = ".lock"
 
@@ -26,28 +27,36 @@ class FolderLock:
         self._removed = ours
 
     def __enter__(self) -> Self:
+        self._undone = undone(self._release)
+        self._undone.__enter__()
         try:
             self._removed = self._removed or not self.folder.exists()
             self.folder.mkdir(parents=True, exist_ok=True)
             while self._file is None:
                 self._file = self._locked()
-        except OSError as error:
+        except BaseException as error:
+            self._undone.__exit__(None, None, None)
+            if not isinstance(error, OSError):
+                raise
             raise RunError(
                 f"cannot write into {self.folder}: {error.strerror or error}; choose another folder, or make room there"
             ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._file is not None
-        path = self.folder / LOCK
-        if sys.platform == "win32":
-            # There an open file cannot be removed.
+        self._release()
+        self._undone.__exit__(None, None, None)
+
+    def _release(self) -> None:
+        if self._file is not None:
+            if sys.platform == "win32":
+                # There an open file cannot be removed.
+                self._file.close()
+            # Removed before it is unlocked: who holds the file opened sees that it is no longer the folder's.
+            with contextlib.suppress(OSError):
+                (self.folder / LOCK).unlink()
             self._file.close()
-        # Removed before it is unlocked: who holds the file opened sees that it is no longer the folder's.
-        with contextlib.suppress(OSError):
-            path.unlink()
-        self._file.close()
-        self._file = None
+            self._file = None
         if self._removed:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()

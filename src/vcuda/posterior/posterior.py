@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import seed_of, whole_number
 from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
 from vcuda.data.reading import as_dataset
 from vcuda.deprecation import warn_renamed
 from vcuda.posterior.categorical import CategoricalPredictive
 from vcuda.posterior.graph_posterior import GraphPosterior, Prediction
+from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
@@ -62,7 +66,11 @@ class Posterior:
     status: Status
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
-    provenance: dict[str, Any]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.provenance, Provenance):
+            object.__setattr__(self, "provenance", Provenance(self.provenance))
 
     @cached_property
     def _probabilities(self) -> np.ndarray:
@@ -78,7 +86,7 @@ class Posterior:
 
     @property
     def categories(self) -> Categories | None:
-        """The labels of each column where the model is discrete, otherwise None."""
+        """The labels of each column where the model is categorical, otherwise None."""
         predictive = getattr(self.graph_posterior, "predictive", None)
         return predictive.labels if isinstance(predictive, CategoricalPredictive) else None
 
@@ -113,7 +121,8 @@ class Posterior:
 
     def sample(self, size: int = 1000, *, seed: int = 0) -> GraphSamples:
         """Draw DAGs from the posterior; every one is acyclic."""
-        return self.graph_posterior.sample(np.random.default_rng(seed), self.names, size)
+        count = whole_number("size", size, least=1)
+        return self.graph_posterior.sample(np.random.default_rng(seed_of(seed)), self.names, count)
 
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
@@ -139,11 +148,12 @@ class Posterior:
         return error | {"log_likelihood": log_likelihood, "nll": -log_likelihood / len(self.names)}
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
+        graphs, rng = whole_number("graphs", graphs, least=1), np.random.default_rng(seed_of(seed))
         table = as_dataset(data, columns=self.names)
         if table.names != self.names:
             table = as_dataset(table.to_frame()[list(self.names)])
         values = table.values if self.categories is None else codes_by_label(table, self.categories)
-        return self.graph_posterior.predict(np.random.default_rng(seed), values, graphs, names=self.names)
+        return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -249,6 +259,23 @@ class Posterior:
 
         write_report(self, path, curves=curves, seed=seed)
 
+    def plot(self, kind: str = "graph", **options: Any) -> Figure:
+        """Draw a matplotlib figure (extra ``plots``); save it with ``figure.savefig("graph.png")``.
+
+        Parameters
+        ----------
+        kind
+            ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
+            probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
+            total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
+            ``truth``. ``"trace"``: how the fit went.
+        **options
+            The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
+        """
+        from vcuda.outputs.plots import plot
+
+        return plot(self, kind, **options)
+
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the run folder: edges.csv, summary.json, config.json, posterior.npz."""
         from vcuda.posterior.storage import save
@@ -264,24 +291,9 @@ class Posterior:
 
     def summary(self) -> dict[str, Any]:
         """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
-        return {
-            "engine": self.provenance["engine"]["name"],
-            "model": self.provenance["model"]["name"],
-            "noise": self.provenance["model"].get("noise"),
-            "logarithm": self.provenance.get("logarithm", []),
-            "choice": self.provenance.get("choice", {}).get("sentences", []),
-            "status": self.status.code,
-            "status_sentence": self.status.sentence,
-            "seconds": self.provenance["seconds"],
-            **({"resumed": self.provenance["resumed"]["times"]} if "resumed" in self.provenance else {}),
-            "rows": self.provenance["data"]["rows"],
-            "columns": self.provenance["data"]["columns"],
-            "seed": self.provenance["seed"],
-            "expected_edges": float(self._probabilities.sum()),
-            "notes": self.provenance["data"]["notes"],
-            "versions": self.provenance["versions"],
-            "diagnostics": self.diagnostics,
-        }
+        return self.provenance.summary(
+            self.status, expected_edges=float(self._probabilities.sum()), diagnostics=self.diagnostics
+        )
 
     def __repr__(self) -> str:
         summary = self.summary()

@@ -29,6 +29,7 @@ PREDICTIVES: dict[str, type[Predictive]] = {
     AdditivePredictive.kind: AdditivePredictive,
     GaussianProcessPredictive.kind: GaussianProcessPredictive,
     CategoricalPredictive.kind: CategoricalPredictive,
+    "discrete": CategoricalPredictive,  # as earlier versions wrote it
 }
 
 

@@ -7,6 +7,7 @@ to make it again) and ``posterior.npz`` (all numbers). No pickle: loading a run 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from vcuda.arguments import plain
+from vcuda.data.messages import shortened
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
 from vcuda.posterior.archives import (
@@ -25,12 +28,13 @@ from vcuda.posterior.archives import (
     read_json,
     save_arrays,
 )
-from vcuda.posterior.checks import check_law_arrays, check_probabilities, checked_config
+from vcuda.posterior.checks import check_law_arrays, check_probabilities
 from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.provenance import checked_config
 from vcuda.posterior.samples import GraphSamples
 
 FORMAT = 1
@@ -47,6 +51,14 @@ DAMAGED = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Refuse, before any work is done, a place where a run cannot be written."""
     path = Path(folder)
+    try:
+        return _checked_folder(path)
+    except (OSError, ValueError) as error:  # a name that is too long, a working directory that was deleted
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"no run can be written into {shortened(path)}: {reason}; choose another folder") from error
+
+
+def _checked_folder(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give the name of a folder to write the run into")
     if path.is_dir() and not (path / "config.json").exists() and not all(_is_ours(each) for each in path.iterdir()):
@@ -191,8 +203,5 @@ def _finite(content: Any) -> Any:
         return {str(key): _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    if isinstance(content, np.integer):
-        return int(content)
-    return content
+    content = plain(content)
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
 from vcuda.posterior.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
-from vcuda.summaries.variables import check_draws, two_positions
 
 DRAWS = 1000
 # The largest table that eliminating a variable may make; beyond it the model is simulated with so many rows.
@@ -127,7 +127,7 @@ def category_effect(
     predictive = getattr(posterior.graph_posterior, "predictive", None)
     if not isinstance(predictive, CategoricalPredictive):
         raise ConfigError("this posterior has no tables of probabilities for categories")
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([seed_of(seed), 1])
     graphs = posterior.graph_posterior.sample(rng, posterior.names, number)
     known: dict[tuple[int, bytes], np.ndarray] = {}
     found, apart = [], 0

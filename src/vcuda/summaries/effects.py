@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import solve_triangular
 
+from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
 from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.mechanisms import CausalModel, Mechanism
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
-from vcuda.summaries.variables import check_draws, two_positions
 
 LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
 GRID_POINTS, GRID_REACH = 21, 1.5
@@ -113,6 +113,7 @@ def effect(
     first, last = two_positions(posterior.names, cause, outcome)
     if draws is not None:
         check_draws(draws)
+    seed = seed_of(seed)
     rng, range_rng = (np.random.default_rng([seed, stream]) for stream in (1, 2))
     if at is None:
         values = _usual_range(
@@ -157,7 +158,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             f"at most {int(MOST_BYTES / (8 * nodes**2)):,} draws, or for single effects"
         )
     drawn, apart = np.zeros((draws, nodes, nodes)), np.zeros((nodes, nodes))
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([seed_of(seed), 1])
     for number, model in enumerate(posterior.graph_posterior.models(rng, posterior.names, draws)):
         if model.scaling.logarithm.any():
             raise ConfigError(

@@ -11,9 +11,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import entr
 
+from vcuda.arguments import check_draws, position
 from vcuda.graphs import compelled_edges, directions_that_follow
 from vcuda.posterior.posterior import Posterior
-from vcuda.summaries.variables import check_draws, position
 
 _Patterns = dict[tuple[int, ...], dict[tuple[int, ...], float]]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import check_draws, position, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.samples import GraphSamples
-from vcuda.summaries.variables import check_draws, position, two_positions
 
 # Beginnings of paths that are looked at. Where this is not enough nothing is probable, and fewer paths are told.
 MOST_BEGINNINGS = 50_000

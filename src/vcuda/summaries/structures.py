@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import check_draws
 from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
 from vcuda.posterior.categorical import CategoricalPredictive
@@ -15,7 +16,6 @@ from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictive import AdditivePredictive, LinearPredictive
 from vcuda.posterior.predictives import InterventionalPredictive
 from vcuda.posterior.samples import GraphSamples
-from vcuda.summaries.variables import check_draws
 
 # Up to this many variables the orders that a graph allows are counted exactly, by sums over sets of variables.
 COUNTED_NODES = 12

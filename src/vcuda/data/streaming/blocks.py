@@ -18,6 +18,10 @@ from vcuda.data.raw_table import TEXT_REMEDY, FloatArray, RawTable, as_labels, i
 from vcuda.errors import DataError
 
 
+class OnlyInMemoryError(DataError):
+    """Labels or missing values, which a table in memory may have: they need all of its rows."""
+
+
 class Reading(NamedTuple):
     """How far a pass is: rows read so far, and the share of all bytes, between 0 and 1."""
 
@@ -101,7 +105,11 @@ class BlockReader:
             except pa.ArrowInvalid:
                 pass  # what Arrow does not take, such as +1.5, is read as a small table is, or refused with its row
         table = pa.Table.from_arrays([cells], names=[column])
-        read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text")
+        try:
+            read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text")
+        except DataError as error:
+            # Whether text is a label or a number that was mistyped, only the whole column says.
+            raise OnlyInMemoryError(str(error)) from None
         if read.kinds[0] == "labels":
             self._refuse_labels(column, None if str(cells.type).startswith("dictionary") else cells.to_pylist())
         return read.values[:, 0]
@@ -109,10 +117,12 @@ class BlockReader:
     def _refuse_labels(self, column: str, cells: list[Any] | None) -> None:
         remedy = f"{TEXT_REMEDY} (categories are taken from tables that fit into memory)"
         if cells is None:
-            raise DataError(f"{self.raw.source}: column {shortened(column)} holds categories: {remedy}.")
+            raise OnlyInMemoryError(f"{self.raw.source}: column {shortened(column)} holds categories: {remedy}.")
         row = next((row for row, cell in enumerate(cells) if cell is not None and not is_number(cell)), 0)
         where = f"{self._place(row)} of column {shortened(column)}"
-        raise DataError(f"{self.raw.source}: {where} holds {shortened(cells[row])}, which is not a number: {remedy}.")
+        raise OnlyInMemoryError(
+            f"{self.raw.source}: {where} holds {shortened(cells[row])}, which is not a number: {remedy}."
+        )
 
     def _place(self, row: int) -> str:
         return self.raw.place(self.done + row)
@@ -122,7 +132,7 @@ class BlockReader:
         row = int(np.argmax(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)))
         missing = np.flatnonzero(np.isnan(values[row]))
         if missing.size:
-            raise DataError(
+            raise OnlyInMemoryError(
                 f"{self.raw.source}: a value is missing in column {shortened(self.names[missing[0]])}, in "
                 f"{self._place(row)}, the first that was met: fill in what is missing, or leave out such rows or the "
                 "column (gaps are filled in by a fit of tables that fit into memory)."

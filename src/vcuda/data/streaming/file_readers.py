@@ -14,6 +14,7 @@ from vcuda.data.formats import (
     mapped_file,
     refuse_ragged,
     separator_of,
+    unpacked_cells,
     unreadable_refused,
 )
 from vcuda.data.raw_table import RawTable
@@ -21,18 +22,22 @@ from vcuda.data.streaming.blocks import BlockReader
 
 PARQUET_BUFFERS = 1 << 26
 TEXT_PIECE = 1 << 22
-# Numbers of six digits with a separator; gzip makes a third of them.
-TEXT_BYTES_A_CELL, TEXT_COMPRESSION = 8, 3
+# Numbers of six digits with a separator.
+TEXT_BYTES_A_CELL = 8
 
 
-def cells_on_disk(path: Path) -> float:
-    """About how many cells a file holds: of text by its size, of Arrow's formats by what they say."""
+def cells_on_disk(path: Path, *, enough: float) -> float:
+    """About how many cells a file holds: of text by its size, of Arrow's formats by what they say.
+
+    The size of compressed text tells nothing, so that it is unpacked until ``enough`` cells are counted; how many more
+    there are follows from the part of the file that is left.
+    """
     extension, compressed = extension_of(path)
     kind = FILE_KINDS.get(extension)
-    if kind == "text":
-        return path.stat().st_size / TEXT_BYTES_A_CELL * (TEXT_COMPRESSION if compressed else 1)
     if kind is None or not path.stat().st_size:
         return 0.0
+    if kind == "text":
+        return unpacked_cells(path, enough=enough) if compressed else path.stat().st_size / TEXT_BYTES_A_CELL
     with unreadable_refused(path), mapped_file(path) as file:
         if kind == "parquet":
             from pyarrow.parquet import ParquetFile

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vcuda.data.checks import memory_available
 from vcuda.data.in_memory import from_pandas
 from vcuda.data.messages import HOW_TO_CHOOSE, data_row
 from vcuda.data.raw_table import RawTable
-from vcuda.data.streaming.blocks import BlockReader, Mapped
+from vcuda.data.streaming.blocks import BlockReader, Mapped, OnlyInMemoryError
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 SOURCE = "Dask table"
 # Bytes that a table in memory takes for each cell, as it is read, checked, standardised and compared.
@@ -91,6 +91,6 @@ class PartitionReader(BlockReader):
             batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             reason = str(error).split("\n")[0].rstrip(".")
-            raise DataError(f"{SOURCE}: a partition cannot be read as a table ({reason}).") from error
+            raise OnlyInMemoryError(f"{SOURCE}: a partition cannot be read as a table ({reason}).") from error
         self.share = 1.0
         yield batch

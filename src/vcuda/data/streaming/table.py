@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.checks import memory_available
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
+from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import FloatArray
 from vcuda.data.reading import as_dataset
-from vcuda.data.streaming.blocks import Mapped, OnProgress, silent
+from vcuda.data.streaming.blocks import Mapped, OnlyInMemoryError, OnProgress, silent
 from vcuda.data.streaming.file_readers import cells_on_disk
 from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
 from vcuda.data.streaming.passes import gather
 from vcuda.data.streaming.statistics import Statistics
 from vcuda.errors import ConfigError, DataError
+from vcuda.memory import memory_available
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
 STREAMED_CELLS = 4_000_000
@@ -46,7 +47,7 @@ class StreamedTable:
     categories = None
 
     def __repr__(self) -> str:
-        return f"LargeTable({self.n:,} rows x {self.d:,} columns in {self.source!r})"
+        return f"StreamedTable({self.n:,} rows x {self.d:,} columns in {self.source!r})"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,20 +160,26 @@ def open_table(
     on_progress: OnProgress = silent,
     mapped: Mapped | None = None,
 ) -> Any:
-    """A table as `fit` takes it: a `LargeTable` of a folder, a large file or a large Dask DataFrame, and a `Dataset` of
-    all else.
+    """A table as `fit` takes it: a `StreamedTable` of a folder, a large file or a large Dask DataFrame, and a `Dataset`
+    of all else.
 
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
-    fits there, since labels and gaps need its rows. ``mapped`` lets others read the parts of a table.
+    fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped``
+    lets others read the parts of a table.
     """
-    if isinstance(data, StreamedTable):
-        if choice:
-            raise ConfigError(f"{data!r} is open already: choose columns when it is opened.")
-        return data
+
+    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
+        copy = spooled(given)
+        options = {"interventions": interventions, "streamed": streamed, "choice": choice, "on_progress": on_progress}
+        with named_as_given(copy, given):
+            table = open_table(copy, **options, mapped=mapped)
+        if isinstance(table, Dataset):
+            return replace(table, source=str(given))
+        return replace(table, statistics=replace(table.statistics, source=str(given)))
 
     def in_memory() -> Dataset:
         return as_dataset(
-            data, interventions=interventions, columns=choice.columns, without=choice.without, missing="keep"
+            data, interventions=interventions, columns=choice.columns, exclude=choice.exclude, missing="keep"
         )
 
     kept = data if is_partitioned(data) else _path(data)
@@ -186,7 +193,7 @@ def open_table(
         return in_memory()
     try:
         found = gather(kept, interventions=interventions, choice=choice, on_progress=on_progress, mapped=mapped)
-    except DataError:
+    except OnlyInMemoryError:
         if BYTES_A_CELL * cells > memory_available():
             raise
         return in_memory()
@@ -216,9 +223,10 @@ def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: M
     if kept.is_dir():
         return np.inf
     if not choice:
-        return cells_on_disk(kept)
+        return cells_on_disk(kept, enough=STREAMED_CELLS)
     raw = from_path(kept)
-    return cells_on_disk(kept) * len(variable_columns(raw, interventions, choice)) / len(raw.names)
+    share = len(variable_columns(raw, interventions, choice)) / len(raw.names)
+    return cells_on_disk(kept, enough=STREAMED_CELLS / share) * share
 
 
 def _path(data: Any) -> Path | None:
@@ -227,5 +235,8 @@ def _path(data: Any) -> Path | None:
 
     if not isinstance(data, (str, os.PathLike)) or data in library.names():
         return None
-    path = Path(data).expanduser()
-    return path if path.exists() else None
+    try:
+        path = Path(data).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):
+        return None  # a name that no file can have is refused by who reads files, in a sentence

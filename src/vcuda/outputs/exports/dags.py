@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from vcuda.arguments import check_draws, two_positions
 from vcuda.errors import ConfigError, MissingExtraError
 from vcuda.posterior import GraphSamples, Posterior
-from vcuda.summaries.variables import check_draws, two_positions
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vcuda.arguments import check_draws
 from vcuda.data.messages import listed, shortened
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.outputs.exports.edges import (
@@ -25,7 +26,6 @@ from vcuda.outputs.exports.edges import (
     table_of_edges,
 )
 from vcuda.posterior import Posterior
-from vcuda.summaries.variables import check_draws
 
 if TYPE_CHECKING:
     import networkx as nx

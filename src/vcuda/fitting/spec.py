@@ -1,0 +1,563 @@
+"""FitSpec: every option of a fit, described once.
+
+The signature and docstring of :func:`vcuda.fit`, the options of ``vcuda fit``, the parameters of ``CausalPosterior``,
+what a run stores, what a resumed fit may change and the lines that repeat a fit all come from the fields below. To add
+an option, add a field: its annotation, its default and its help. The rest of the package reads it from
+``request.spec``.
+
+The command line reads this module to answer ``--help``, so it imports nothing heavy before a value is checked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import wraps
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from vcuda.arguments import LARGEST_SEED, flag, number, plain, seed_of, time_limit_of, whole_number
+from vcuda.deprecation import warn_renamed
+from vcuda.errors import ConfigError
+from vcuda.specs import to_json
+
+if TYPE_CHECKING:
+    from vcuda.dags.base import DagPrior
+    from vcuda.data.dataset import Dataset
+    from vcuda.data.knowledge import Knowledge
+    from vcuda.data.streaming import StreamedTable
+    from vcuda.fitting.routes import Engine
+    from vcuda.infer.checkpoint_files import Checkpoint
+    from vcuda.infer.progress import ProgressCallback
+    from vcuda.models.base import FunctionalModel, Noise
+    from vcuda.models.scores import ScoreSpec
+
+Preset = Literal["default", "paper"]
+# The names that people give; a test compares them with what the package has.
+MODEL_NAMES = ("auto", "linear", "mlp", "gp", "additive", "categorical")
+NOISE_NAMES = ("unit", "equal", "unequal")
+BASELINE_NAMES = (
+    "empty",
+    "base-rate",
+    "variance-sort",
+    "r2-sort",
+    "random-sort",
+    "grandag",
+    "mcsl",
+    "dds",
+    "bayesdag",
+    "dibs",
+)
+ENGINE_NAMES = ("auto", "exact", "orders", "variational", "straight-through", *BASELINE_NAMES)
+PRESETS = ("default", "paper")
+
+# Options that had other names; each old name works for one release.
+RENAMED_OPTIONS = {"without": "exclude", "logarithm": "log"}
+# Those that were flags of the command line too.
+RENAMED_FLAGS = ("without",)
+
+# The types in which the command line and JSON say the value of an option.
+PLAIN_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "Sequence[str]": (list, tuple),
+    "dict": (dict,),
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# One option --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to say about one option of a fit.
+
+    Parameters
+    ----------
+    name, annotation, default
+        As in the signature of :func:`vcuda.fit`.
+    help
+        What the option does, for the command line and the docstring.
+    in_python
+        What only holds in Python; it follows ``help`` in the docstring.
+    plain
+        The type in which the command line and JSON say it, one of ``PLAIN_TYPES``; by default the annotation.
+    choices, renamed
+        The names that the option takes, and old names with what they are called now.
+    least, most
+        Bounds of a number.
+    check
+        Turns what was passed into the value that the fit uses, or refuses it; by default a check of the plain type.
+    flag, metavar
+        The option on the command line and what stands for its value; no flag if it is not there.
+    part
+        ``"fit"`` decides the result, ``"table"`` says how the table is read, ``"run"`` says how the call runs and is
+        not stored.
+    changeable
+        Whether a fit may go on with another value when it is resumed.
+    stored_at
+        The keys that lead to the value in the provenance of a run; by default the name.
+    as_found
+        Whether the run stores what the fit found or chose, rather than the value that was passed.
+    """
+
+    name: str
+    annotation: str
+    default: Any
+    help: str
+    in_python: str = ""
+    plain: str = ""
+    choices: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    least: float | None = None
+    most: float | None = None
+    check: Callable[[Any], Any] | None = None
+    flag: str | None = None
+    metavar: str | None = None
+    part: Literal["fit", "table", "run"] = "fit"
+    changeable: bool = False
+    stored_at: tuple[str, ...] = ()
+    as_found: bool = False
+
+    def checked(self, value: Any) -> Any:
+        """The value that the fit uses; a ConfigError for one that cannot be."""
+        if value is None and self.default is None:
+            return None
+        if self.check is not None:
+            return self.check(value)
+        if self.choices:
+            return one_of(self.name, value, self.choices)
+        if self.plain == "bool":
+            return flag(self.name, value)
+        if self.plain == "int":
+            most = None if self.most is None else int(self.most)
+            return whole_number(self.name, value, least=int(self.least or 0), most=most)
+        if self.plain == "float":
+            return number(self.name, value)
+        return names(self.name, value) if self.plain == "Sequence[str]" else value
+
+    def is_plain(self, value: Any) -> bool:
+        """Whether a value from a file is of the type that was written there."""
+        return type(value) in PLAIN_TYPES[self.plain] or (value is None and self.default is None)
+
+    def stored_in(self, provenance: Mapping[str, Any]) -> Any:
+        """The value in the provenance of a run; None where it says nothing of it."""
+        found: Any = provenance
+        for key in self.stored_at:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    def is_worth_repeating(self, value: Any) -> bool:
+        """Whether a line that repeats a fit says this value: numbers always, since a later default may differ."""
+        if value is None or value == [] or value == {}:
+            return False
+        return value != self.default or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def option(default: Any, sentence: str, **described: Any) -> Any:
+    """A field of `FitSpec` with its help; for what else is ``described`` see `Option`."""
+    return field(default=default, metadata={"option": {"help": sentence, **described}})
+
+
+def options_of(spec: type) -> dict[str, Option]:
+    """The options that are the fields of a class, by name."""
+    found = {}
+    for one in fields(spec):
+        described = dict(one.metadata["option"])
+        described.setdefault("plain", str(one.type).removesuffix(" | None"))
+        described.setdefault("stored_at", (one.name,))
+        if described.get("part") != "run":
+            described.setdefault("flag", f"--{one.name.replace('_', '-')}")
+        found[one.name] = Option(name=one.name, annotation=str(one.type), default=one.default, **described)
+    return found
+
+
+# What single options take ------------------------------------------------------------------------------------
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of several names."""
+    if not isinstance(value, str) or value not in choices:
+        known = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
+        raise ConfigError(f"{name} must be {known}, not {value!r}")
+    return value
+
+
+def names(option: str, value: Any) -> tuple[str, ...]:
+    """Names of columns; one name may stand alone."""
+    given = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(name, str) for name in given):
+        raise ConfigError(f"{option} must be a list of column names, not {value!r}")
+    return tuple(map(str, given))
+
+
+def model_of(value: Any) -> Any:
+    """The name of a model, or a spec of one."""
+    if isinstance(value, str):
+        return one_of("model", value, MODEL_NAMES)
+    from vcuda.infer.scored import SCORES
+    from vcuda.models import MODELS
+    from vcuda.models.scores import BGe, EqualNoise
+
+    return _spec_of("model", value, (*MODELS.values(), EqualNoise, BGe, *SCORES.values()), "MLP(hidden=(64,))")
+
+
+def engine_of(value: Any) -> Any:
+    """The name of an engine or another method, or a spec of one."""
+    if isinstance(value, str):
+        return one_of("engine", value, ENGINE_NAMES)
+    from vcuda.baselines import BASELINES
+    from vcuda.fitting.routes import ENGINES
+
+    kinds = (*ENGINES.values(), *(kind for kind, _ in BASELINES.values()))
+    return _spec_of("engine", value, kinds, "Orders(replicas=8)")
+
+
+def _spec_of(name: str, value: Any, kinds: tuple[type, ...], example: str) -> Any:
+    if isinstance(value, type) and issubclass(value, kinds):
+        raise ConfigError(f"{name} is the class {value.__name__}; make a spec of it: {value.__name__}()")
+    if not isinstance(value, kinds):
+        known = MODEL_NAMES if name == "model" else ENGINE_NAMES
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, or a spec such as {example}, not {value!r}")
+    return value
+
+
+def prior_of(value: Any) -> Any:
+    """The probability of an edge, or a spec of the prior."""
+    given = plain(value)
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        probability = number("prior", given)
+        if not 0 < probability < 1:
+            raise ConfigError(f"prior must lie strictly between 0 and 1, not {value!r}")
+        return probability
+    from vcuda.dags.base import DagPrior
+
+    if not isinstance(given, DagPrior):
+        raise ConfigError(f"prior must be a number between 0 and 1, or a DagPrior, not {value!r}")
+    return given
+
+
+def knowledge_of(value: Any) -> Any:
+    """Knowledge, read if it is in a file; None if it says nothing."""
+    from vcuda.data.knowledge import as_knowledge
+
+    return as_knowledge(value) or None
+
+
+def progress_of(value: Any) -> Any:
+    """A function that is called with each `Progress`."""
+    if not callable(value):
+        raise ConfigError(f"progress must be a function that takes a vcuda.Progress, or None, not {value!r}")
+    return value
+
+
+# All options -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitSpec:
+    """What a fit is asked for; every value is checked when it is made."""
+
+    model: str | FunctionalModel | ScoreSpec = option(
+        "auto",
+        "How a variable depends on its causes. auto: what the data support best; categorical for categories.",
+        in_python="""The others are ``"linear"``; ``"gp"``, a smooth function of all causes together; ``"additive"``, a
+        sum of smooth functions of single causes; ``"mlp"``, trained by gradient. Or a spec such as
+        ``MLP(hidden=(64,))`` or ``BGe()``. ``"categorical"`` is a distribution for every combination of the causes'
+        labels; asked for by name it takes each different number for a category.""",
+        plain="str",
+        choices=MODEL_NAMES,
+        renamed={"discrete": "categorical"},
+        check=model_of,
+        stored_at=("model", "name"),
+        as_found=True,
+    )
+    noise: Noise | None = option(
+        None,
+        "Noise variances: all one, one shared, or one for each variable. By default what the data support with model "
+        "auto, unit with preset paper, else unequal.",
+        in_python="Only with a model given by name. Unequal noise does not depend on the units of the columns.",
+        plain="str",
+        choices=NOISE_NAMES,
+        stored_at=("model", "noise"),
+        as_found=True,
+    )
+    log: Sequence[str] | None = option(
+        None,
+        "Columns of which the logarithm is taken. By default the data decide with model auto, and no logarithm is "
+        "taken with any other.",
+        in_python="``()`` for none.",
+        metavar="COLUMN",
+        stored_at=("logarithm",),
+        as_found=True,
+    )
+    engine: str | Engine = option(
+        "auto",
+        "How the posterior is found. auto: the best for the size of the table. From empty on: other methods, to "
+        "compare with.",
+        in_python="""``"exact"`` goes up to about 20 columns, ``"orders"`` up to thousands, then ``"variational"``;
+        ``"straight-through"`` is the paper's, for mlp. Or a spec such as ``Orders(replicas=8)`` or
+        ``baselines.Dibs.corrected()``.""",
+        plain="str",
+        choices=ENGINE_NAMES,
+        check=engine_of,
+        stored_at=("engine", "name"),
+        as_found=True,
+    )
+    prior: float | DagPrior | None = option(
+        None,
+        "Probability of an edge before data are seen, if the order of the two variables allows it. By default one "
+        "expected cause for each variable.",
+        in_python="Or a :class:`DagPrior`.",
+        plain="float",
+        check=prior_of,
+        flag="--edge-prior",
+        stored_at=("prior", "edge_probability"),
+    )
+    knowledge: Knowledge | str | PathLike[str] | None = option(
+        None,
+        "A .toml or .csv file with what is known of the causes; every graph obeys.",
+        in_python="Or a :class:`Knowledge`. What contradicts itself is refused before the fit.",
+        plain="dict",
+        check=knowledge_of,
+        metavar="FILE",
+    )
+    interventions: Any = option(
+        None,
+        "A column that names what an experiment set in each row: empty, a variable, or several joined by ';'.",
+        in_python="""Or a mask of the table's shape, true for each cell that was set. Such a cell tells nothing of its
+        own causes. What was set in every row has no causes.""",
+        plain="str",
+        metavar="COLUMN",
+        part="table",
+        stored_at=("interventions", "column"),
+        as_found=True,
+    )
+    columns: Sequence[str] | None = option(
+        None,
+        "Take only these columns. The others are not read.",
+        in_python="The column of ``interventions`` need not be among them. By default all columns are taken.",
+        check=lambda value: value,  # with the table, which has its own words for what is wrong
+        metavar='"A,B"',
+        part="table",
+        stored_at=("data", "chosen"),
+        as_found=True,
+    )
+    exclude: Sequence[str] | None = option(
+        None,
+        "Leave out these columns, such as an identifier or a date.",
+        in_python="They are neither read nor checked.",
+        check=lambda value: value,
+        metavar='"A,B"',
+        part="table",
+        stored_at=("data", "without"),
+        as_found=True,
+    )
+    imputations: int = option(
+        10,
+        "Impute missing values so many times, fit each imputed table, and take the mean of the posteriors.",
+        in_python="Nothing is imputed in a complete table.",
+        least=1,
+        metavar="N",
+        as_found=True,
+    )
+    preset: Preset = option(
+        "default",
+        "paper: the authors' program as it was run, of other methods too.",
+        in_python="""That is engine straight-through, functions without bias, unit noise, one graph a step and edge
+        prior 0.1.""",
+        plain="str",
+        choices=PRESETS,
+    )
+    standardise: bool = option(
+        False,
+        "Bring every column to mean 0 and variance 1 first.",
+        in_python="Unequal noise does so anyway.",
+    )
+    streamed: bool | None = option(
+        None,
+        "Read the table block by block, or all at once. By default folders and large files are streamed.",
+        in_python="""A streamed table is fitted from its statistics. Models that need rows take a random sample of
+        them, and the summary says so.""",
+        flag="--streamed/--in-memory",
+        part="table",
+    )
+    time_limit: float | None = option(
+        None,
+        "End after so many seconds with what there is; the status says so.",
+        check=time_limit_of,
+        metavar="SECONDS",
+        changeable=True,
+    )
+    seed: int | None = option(
+        0,
+        "The same seed gives the same result.",
+        in_python="""That holds on one machine with the same versions. None draws a seed, which ``provenance`` and
+        ``summary()`` say.""",
+        check=seed_of,
+        least=0,
+        most=LARGEST_SEED,
+    )
+
+    def __post_init__(self) -> None:
+        for one in options_of(type(self)).values():
+            object.__setattr__(self, one.name, one.checked(getattr(self, one.name)))
+        if self.noise is not None and not isinstance(self.model, str):
+            raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
+
+    def open(self, data: Any, **how: Any) -> Dataset | StreamedTable:
+        """The table, opened and checked; ``how`` is passed on to ``open_table``."""
+        from vcuda.data.columns import ColumnChoice
+        from vcuda.data.streaming import open_table
+
+        choice = ColumnChoice.of(self.columns, self.exclude)
+        return open_table(data, interventions=self.interventions, streamed=self.streamed, choice=choice, **how)
+
+    def resolved(self, **found: Any) -> FitSpec:
+        """The spec once the table is known: with values in place of what was left open, and without what it holds."""
+        read = {name: None for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
+        return replace(FitSpec(**{name: getattr(self, name) for name in OPTIONS} | read), **found)
+
+    def to_provenance(self) -> dict[str, Any]:
+        """What a run stores of the values that were passed, as JSON."""
+        kept = {name: getattr(self, name) for name, one in OPTIONS.items() if not one.as_found}
+        return {name: value.to_dict() if hasattr(value, "to_dict") else to_json(value) for name, value in kept.items()}
+
+    def deciding(self) -> dict[str, Any]:
+        """The values that decide the result: a fit cannot go on with others when it is resumed."""
+        return {name: getattr(self, name) for name, one in OPTIONS.items() if one.part == "fit" and not one.changeable}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitCall(FitSpec):
+    """A fit, and how this call of it runs: what belongs to the process and is not stored."""
+
+    progress: ProgressCallback | None = option(
+        None,
+        "Called with a :class:`Progress` between compiled chunks.",
+        check=progress_of,
+        part="run",
+    )
+    checkpoint: str | PathLike[str] | Checkpoint | None = option(
+        None,
+        "A folder in which the fit keeps every few seconds what it has worked out, so that it can go on when it was "
+        "killed. It is removed when the fit ends by itself.",
+        check=lambda value: value,
+        part="run",
+    )
+    resume: bool = option(
+        False,
+        "Whether to go on from what an earlier fit with the same data and arguments left in ``checkpoint``, if there "
+        "is anything; the posterior is that of a fit that was never killed. Seconds spent before count for "
+        "``time_limit``.",
+        part="run",
+    )
+    client: Any = option(
+        None,
+        "A Dask client (``dask.distributed.Client``), on whose workers parts of the fit are done; the posterior is the "
+        "same as without. :func:`vcuda.local_cluster` makes one of processes on this machine.",
+        check=lambda value: value,
+        part="run",
+    )
+
+    def __post_init__(self) -> None:
+        resumes = self.resume or getattr(self.checkpoint, "resume", False)
+        if self.seed is None and resumes:
+            raise ConfigError("a fit that is resumed goes on with its own seed; give it, since None draws another one")
+        super().__post_init__()
+
+
+OPTIONS = options_of(FitSpec)
+CALL_OPTIONS = options_of(FitCall)
+
+
+# In Python ---------------------------------------------------------------------------------------------------
+
+
+def current_names(given: Mapping[str, Any], on_rename: Callable[[str, str], None]) -> dict[str, Any]:
+    """Options by the names and values that they have now; ``on_rename`` is called with each old one and its new one."""
+    found = {}
+    for old, value in given.items():
+        name = RENAMED_OPTIONS.get(old, old)
+        if name != old:
+            if given.get(name) is not None:
+                raise ConfigError(f"{old} is the old name of {name}; give one of them")
+            if value is None:
+                continue
+            on_rename(f"{old}=", f"{name}=")
+        renamed = OPTIONS[name].renamed if name in OPTIONS else {}
+        if isinstance(value, str) and value in renamed:
+            on_rename(f"{name}={value!r}", f"{name}={renamed[value]!r}")
+            value = renamed[value]
+        found[name] = value
+    return found
+
+
+def signature_of(chosen: Iterable[Option], *before: inspect.Parameter) -> inspect.Signature:
+    """A signature that takes these options by keyword, after other parameters."""
+    return inspect.Signature(
+        [
+            *before,
+            *(
+                inspect.Parameter(
+                    one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation
+                )
+                for one in chosen
+            ),
+        ]
+    )
+
+
+def described(chosen: Iterable[Option]) -> str:
+    """The section Parameters of a docstring, for these options."""
+    entries = []
+    for one in chosen:
+        text = " ".join(f"{one.help} {one.in_python}".split())
+        entries.append(f"{one.name}\n{textwrap.indent(textwrap.fill(text, 112), '    ')}")
+    return "\n".join(entries)
+
+
+def takes_options(
+    call: Callable[P, FitCall],
+) -> Callable[[Callable[[Any, FitCall], R]], Callable[Concatenate[Any, P], R]]:
+    """Let a function of a table and a `FitCall` take the options by keyword.
+
+    Type checkers see the fields of `FitCall`, and ``help`` the signature and the docstring that are made of them.
+    """
+
+    make: Callable[..., FitCall] = call
+
+    def decorated(run: Callable[[Any, FitCall], R]) -> Callable[Concatenate[Any, P], R]:
+        @wraps(run)
+        def fit(data: Any, *more: P.args, **given: P.kwargs) -> R:
+            if more:
+                raise TypeError(f"{run.__name__}() takes one table; give options by name, as in seed=1")
+            options = current_names(given, lambda old, new: warn_renamed(old, new, stacklevel=5))
+            check_known(run.__name__, options, CALL_OPTIONS)
+            return run(data, make(**options))
+
+        before = inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Any")
+        signature = signature_of(CALL_OPTIONS.values(), before)
+        fit.__signature__ = signature.replace(return_annotation="Posterior")  # type: ignore[attr-defined]
+        fit.__doc__ = inspect.cleandoc(run.__doc__ or "").replace("{options}", described(CALL_OPTIONS.values()))
+        return fit
+
+    return decorated
+
+
+def check_known(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that are none, as Python does."""
+    every = list(known)
+    for name in given:
+        if name not in every:
+            near = get_close_matches(name, every, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
