@@ -20,8 +20,8 @@ from scipy.special import gammaln, logsumexp
 import vcuda
 from vcuda.errors import ConvergenceWarning
 from vcuda.graphs import ancestors, compelled_edges
-from vcuda.models.base import Noise
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
+from vcuda.models.protocol import Noise
 
 TRUTHS = {
     "unit": "prior with unit noise",

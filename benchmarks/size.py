@@ -21,9 +21,10 @@ import numpy as np
 
 from benchmarks.records import Line, Records, grouped, markdown
 from vcuda.infer.orders import Orders
-from vcuda.infer.selection.cost import POWER_LAWS, expected_sweeps
+from vcuda.infer.selection.cost import cost_by_law, expected_sweeps
 from vcuda.infer.variational import Variational
-from vcuda.models.base import Noise
+from vcuda.models import FAMILIES
+from vcuda.models.protocol import Noise
 
 # Columns by model, noise and engine: the largest end in some minutes.
 SIZES: dict[tuple[str, Noise, str], tuple[int, ...]] = {
@@ -166,8 +167,10 @@ def tables(lines: list[Line]) -> str:
 
 def _foreseen(line: Line) -> str:
     """What the laws that fits are foreseen by say of a run now."""
-    engine, kind = ENGINES[line["engine"]](), line["noise"] if line["model"] == "linear" else line["model"]
-    cost = POWER_LAWS[type(engine), kind].at(line["nodes"], expected_sweeps(engine, line["nodes"]))
+    engine = ENGINES[line["engine"]]()
+    # The laws belong to scores, whatever the table.
+    score = FAMILIES[line["model"]].specs[line["noise"]].prepare(np.random.default_rng(0).normal(size=(9, 2)))
+    cost = cost_by_law(score.costs[line["engine"]], engine, line["nodes"])
     return f"{cost.seconds:.0f} s, {cost.gigabytes:.1f} GB"
 
 

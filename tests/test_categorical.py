@@ -18,8 +18,7 @@ import vcuda
 from vcuda.data.categorical import as_categories
 from vcuda.errors import ConfigError, DataError
 from vcuda.graphs import enumerate_dags
-from vcuda.models.categorical import BDeu
-from vcuda.posterior.categorical import CategoricalPredictive, draw_distributions
+from vcuda.models.categorical import BDeu, CategoricalPredictive, draw_distributions
 from vcuda.summaries import categorical_effects
 from vcuda.summaries.categorical_effects import CategoryEffect
 

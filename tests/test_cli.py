@@ -458,12 +458,12 @@ def test_ctrl_c_between_reports_ends_the_fit(run, simulated, tmp_path, monkeypat
 
 
 def test_ctrl_c_twice_between_reports_says_that_nothing_was_saved(run, simulated, tmp_path, monkeypatch, leaving):
-    def fit(data, *, progress, **options):
-        progress(vcuda.Progress(1, 2, "half"))
+    def fit_table(table, call):
+        call.progress(vcuda.Progress(1, 2, "half"))
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(vcuda.fitting.fit, "fit", fit)
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", fit_table)
     answer = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--quiet")
     assert answer == (130, "", "vcuda: stopped before there was a result; nothing was saved.\n")
     assert not (tmp_path / "run").exists()

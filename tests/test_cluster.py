@@ -33,8 +33,9 @@ from vcuda.infer.restarts import Elsewhere
 from vcuda.infer.straight_through import training as straight_through
 from vcuda.infer.workers import SERIAL, Serial, chunked
 from vcuda.models.additive import AdditiveBasis
+from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
@@ -229,7 +230,8 @@ def eager(monkeypatch):
     monkeypatch.setattr(ladders, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(restarts, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(straight_through, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(score_tables, "SPREAD_ENTRIES", {"linear": 0, "other": 0})
+    monkeypatch.setattr(score_tables, "SPREAD_ENTRIES", 0)
+    monkeypatch.setattr(score_tables, "SPREAD_CHEAP_ENTRIES", 0)
 
 
 @pytest.mark.usefixtures("eager")
@@ -237,9 +239,9 @@ def test_scores_ahead_change_no_bit_of_a_growing_table(monkeypatch):
     table, spec = wavy(16, 60), vcuda.Orders(sweeps=20, max_sweeps=20, annealing=20, round_sweeps=10, rounds=3)
     monkeypatch.setattr(ladders, "WORTH_SECONDS", np.inf)
     score = GaussianProcess()
-    alone = run_orders(spec, score.prepare(table), edge_probability=0.1, samples=20, seed=1)
+    alone = run_orders(spec, score.prepare(table), edge_prior(table.shape[1], 0.1), samples=20, seed=1)
     several = Pretended(3)
-    apart = run_orders(spec, score.prepare(table), edge_probability=0.1, samples=20, seed=1, workers=several)
+    apart = run_orders(spec, score.prepare(table), edge_prior(table.shape[1], 0.1), samples=20, seed=1, workers=several)
     assert {"evaluated", "_promising"} <= set(several.asked)
     assert np.array_equal(alone.edge_probabilities, apart.edge_probabilities)
     assert np.array_equal(alone.trace["log_score"], apart.trace["log_score"])
@@ -247,12 +249,12 @@ def test_scores_ahead_change_no_bit_of_a_growing_table(monkeypatch):
 
 @pytest.mark.usefixtures("eager")
 def test_nothing_is_left_to_score_for_exact_tables():
-    table, given = wavy(5, 60), {"edge_probability": 0.2, "samples": 10}
-    alone = exact_posterior(GaussianProcess().prepare(table), rng=np.random.default_rng(0), **given)
-    several, score = Pretended(2), GaussianProcess().prepare(table)
-    apart = exact_posterior(score, rng=np.random.default_rng(0), workers=several, **given)
+    table, prior = wavy(5, 60), edge_prior(5, 0.2)
+    alone = exact_posterior(GaussianProcess().prepare(table), prior, samples=10, rng=np.random.default_rng(0))
+    several, score = Pretended(2), cached(GaussianProcess().prepare(table))
+    apart = exact_posterior(score, prior, samples=10, rng=np.random.default_rng(0), workers=several)
     assert several.asked == ["evaluated"] * len(several.asked)
-    assert not score.prefetch, "sets were foreseen that no table holds"
+    assert not score.cache.ahead, "sets were foreseen that no table holds"
     assert np.array_equal(alone.edge_probabilities, apart.edge_probabilities)
     assert alone.log_evidence == apart.log_evidence
 

@@ -10,8 +10,11 @@ import pytest
 import vcuda
 from vcuda.dags import DAG_DISTRIBUTIONS
 from vcuda.dags.base import no_self_loops
+from vcuda.data.categorical import as_categories
 from vcuda.graphs import is_dag
-from vcuda.models import MODELS
+from vcuda.models import FAMILIES, MODEL_NAMES, MODELS
+from vcuda.models.caching import cached
+from vcuda.models.interventions import prepare
 from vcuda.specs import from_json, to_json
 
 NODES = 5
@@ -72,6 +75,113 @@ class TestModels:
         np.testing.assert_allclose(
             jax.jit(model.predict)(params, rows, graph), model.predict(params, rows, graph), rtol=1e-5, atol=1e-6
         )
+
+
+SCORES = {
+    f"{name} {noise or ''}".strip(): spec for name, family in FAMILIES.items() for noise, spec in family.specs.items()
+}
+ALL = np.arange(NODES)
+
+
+def small_table(spec):
+    """Forty rows that a spec takes, as a Dataset."""
+    table = vcuda.simulate("er", nodes=NODES, edges=NODES, rows=40, test_rows=1, seed=3).train
+    if not spec.takes_categories:
+        return table
+    return as_categories(vcuda.as_dataset((table.values > 0).astype(float), names=table.names), most=5)
+
+
+def known(score):
+    """The score itself, or at a value of what all nodes share."""
+    return cached(score if score.nuisance is None else score.nuisance.at(1.0))
+
+
+def scores_of(spec):
+    """The score of the table, and that of the table with cells that an experiment set."""
+    table = small_table(spec)
+    mask = np.zeros(table.values.shape, dtype=bool)
+    mask[:12, 1] = mask[10:15, 3] = True
+    return [prepare(spec, table.values, None), prepare(spec, table.values, mask)]
+
+
+@pytest.mark.parametrize("spec", SCORES.values(), ids=SCORES)
+class TestScores:
+    """What engines may ask of a score, against single sets of parents."""
+
+    def test_its_tables_gains_and_losses_are_those_of_single_sets(self, spec):
+        for score in map(known, scores_of(spec)):
+            assert (score.nodes, score.rows > 0) == (NODES, True)
+            candidates = np.array([4, 0, 2])
+            table = score.table(1, candidates)
+            assert table[0b101] == pytest.approx(score.score(1, [4, 2]), abs=1e-8)
+            gains, losses = score.gains(1, [4]), score.losses(1, np.array([4, 2]))
+            assert gains[2] == pytest.approx(score.score(1, [4, 2]) - score.score(1, [4]), abs=1e-8)
+            assert np.isneginf(gains[[1, 4]]).all()
+            assert losses[0] == pytest.approx(score.score(1, [4, 2]) - score.score(1, [2]), abs=1e-8)
+            batch = score.tables([1, 3], np.array([[0, 2], [0, 2]]), np.array([[4], [4]]))
+            assert batch[1, 0b10] == pytest.approx(score.score(3, [2, 4]), abs=1e-8)
+
+    def test_all_tables_at_once_are_the_single_ones(self, spec):
+        for score in map(known, scores_of(spec)):
+            others = [np.delete(ALL, node) for node in ALL]
+            tables = score.all_tables(ALL, others, threads=1, on_progress=lambda share: None)
+            assert (tables is not None) == score.makes_all_tables
+            for node in ALL if tables is not None else ():
+                np.testing.assert_allclose(tables[node], score.table(node, others[node]), atol=1e-8)
+
+    def test_a_cache_changes_no_number_and_a_slow_score_has_a_screen(self, spec):
+        bare = prepare(spec, small_table(spec).values, None)
+        if bare.nuisance is not None:
+            return
+        assert cached(bare).score(1, [4, 2]) == bare.score(1, [4, 2])
+        assert bare.score(1, [2, 4]) == bare.evaluate(bare.set_key(1, [4, 2]))[1 if bare.shares_sets else 0]
+        assert not bare.slow_sets or bare.screen() is not None
+
+    def test_equivalent_graphs_score_alike_where_it_says_so(self, spec):
+        score = known(prepare(spec, small_table(spec).values, None))
+        forward, backward = score.score(0, []) + score.score(1, [0]), score.score(1, []) + score.score(0, [1])
+        assert (abs(forward - backward) < 1e-8) == score.score_equivalent
+
+    def test_units_matter_only_where_it_says_so(self, spec):
+        if spec.takes_categories:
+            return
+        values = small_table(spec).values
+        scores = [prepare(spec, values * factor, None) for factor in (1.0, np.array([1.0, 30.0, 0.2, 1.0, 5.0]))]
+        gained = [known(score).score(1, [0]) - known(score).score(1, []) for score in scores]
+        assert (abs(gained[0] - gained[1]) > 1e-6) == spec.depends_on_scale
+
+    def test_predictions_survive_storage_and_are_the_gain_of_a_row(self, spec):
+        table = small_table(spec)
+        for score in scores_of(spec):
+            predictive = score.predictive(table, value=1.0)
+            config = json.loads(json.dumps(predictive.config()))
+            kinds = FAMILIES.predictives() | {"interventional": type(predictive)}
+            again = kinds[config["kind"]].restore(config, predictive.arrays())
+            rows = again.scaling.apply(table.values)
+            for parents in (np.array([], dtype=np.int64), np.array([0, 4])):
+                one, two = (each.column(2, parents, rows) for each in (predictive, again))
+                np.testing.assert_array_equal(one.log_density, two.log_density)
+                assert np.isfinite(one.mean).all()
+            if predictive.labels is None:
+                shared = predictive.shared_parameter()
+                nodes = [predictive.node(node, np.array([], dtype=np.int64)) for node in ALL]
+                rng = np.random.default_rng(0)
+                value = None if shared is None else shared.draw(rng, lambda nodes=nodes: nodes)
+                drawn = predictive.node(2, np.array([0, 4])).draw(rng, value)
+                assert drawn.noise > 0
+                assert np.isfinite(drawn.function(rows[:, [0, 4]])).all()
+
+    def test_it_is_told_what_it_costs(self, spec):
+        score = prepare(spec, small_table(spec).values, None)
+        assert score.table_seconds() >= 0
+        assert set(score.costs) <= {"orders", "variational"}
+
+
+def test_families_go_by_their_names():
+    assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
+    assert set(MODEL_NAMES) == {*FAMILIES, *MODELS}
+    assert all(family.words for family in FAMILIES.values())
+    assert {one.model for one in FAMILIES.candidates()} <= set(FAMILIES)
 
 
 FITS = {

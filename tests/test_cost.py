@@ -12,12 +12,13 @@ import vcuda
 from vcuda.errors import ConfigError
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
-from vcuda.infer.selection.cost import POWER_LAWS, check_cost, cost_of, expected_sweeps
+from vcuda.infer.selection.cost import check_cost, cost_by_law, cost_of
 from vcuda.infer.variational import Variational
+from vcuda.models import FAMILIES
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 SPECS = [EqualNoise(), EqualNoise(variance=1.0), BGe(), AdditiveBasis(), GaussianProcess()]
 GIGABYTE = 10**9
@@ -50,8 +51,8 @@ def test_the_laws_are_those_of_the_runs_that_are_stored():
     assert len(runs) == 55
     for run in runs:
         engine = ENGINES[run["engine"]]()
-        kind = run["noise"] if run["model"] == "linear" else run["model"]
-        foreseen = POWER_LAWS[type(engine), kind].at(run["nodes"], expected_sweeps(engine, run["nodes"]))
+        score = scored(FAMILIES[run["model"]].specs[run["noise"]], 2)
+        foreseen = cost_by_law(score.costs[run["engine"]], engine, run["nodes"])
         # Two tables of one size differ by up to half in time, and models of one size by how soon their chains agree.
         assert 1 / 2.5 < run["processor_seconds"] / foreseen.seconds < 2.5, run
         assert 1 / 1.5 < run["peak_mb"] / 1000 / foreseen.gigabytes < 1.5, run
@@ -107,10 +108,10 @@ def test_a_fit_tells_what_was_foreseen(monkeypatch):
 
 def test_few_rows_need_more_and_tables_have_a_bound():
     """2,000 columns and 300 rows took 122 seconds and 2.5 GB."""
-    law = POWER_LAWS[Orders, "unequal"]
-    few, many = (law.at(2000, 300, rows, most_tables=1.6) for rows in (300, 1000))
+    law = scored(BGe(), 2).costs["orders"]
+    few, many = (cost_by_law(law, Orders(), 2000, rows) for rows in (300, 1000))
     assert many.seconds < 60
     assert 100 < few.seconds < 150
     assert 2.3 < few.gigabytes < 3.0
-    assert law.at(5000, 300, 300, most_tables=1.6).gigabytes < 5
-    assert law.at(2000, 300, 5000) == law.at(2000, 300, 1000)
+    assert cost_by_law(law, Orders(), 5000, 300).gigabytes < 5
+    assert cost_by_law(law, Orders(), 2000, 5000) == many

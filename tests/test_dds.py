@@ -13,7 +13,7 @@ from vcuda.dags.permutation import SinkhornDags, SinkhornParams, TopKDags, TopKP
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 
 NODES = 4
 

@@ -28,7 +28,7 @@ from vcuda.baselines.dibs_program import (
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 
 
 @pytest.fixture(autouse=True)

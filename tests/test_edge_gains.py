@@ -6,11 +6,12 @@ import pytest
 
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import use_compilation_cache
-from vcuda.infer.variational.edge_gains import Regressions, Tiers, Toggled, regressions, toggle_graphs
+from vcuda.infer.variational.edge_gains import Regressions, Tiers, Toggled, regressions_of, toggle_graphs
 from vcuda.infer.variational.parts import precision_of
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise, LocalScore, SharedNoise
+from vcuda.models.linear import BGe, EqualNoise, SharedNoise
+from vcuda.models.protocol import LocalScore
 
 NODES = 7
 _toggle = jax.jit(toggle_graphs, static_argnames="tiers")
@@ -63,7 +64,7 @@ def test_toggles_are_differences_of_scores(spec, variance, tolerance):
     prepared = spec.prepare(table())
     score = prepared.at(variance) if isinstance(prepared, SharedNoise) else prepared
     graphs = dags()
-    found, left_out = toggle(regressions(prepared), graphs, Tiers(0, NODES - 1, NODES), variance)
+    found, left_out = toggle(regressions_of(prepared), graphs, Tiers(0, NODES - 1, NODES), variance)
     assert not left_out.any()
     off_diagonal = ~np.eye(NODES, dtype=bool)
     for k, graph in enumerate(graphs):
@@ -76,7 +77,7 @@ def test_the_least_important_parents_are_left_out():
     prepared = EqualNoise(variance=1.0).prepare(table())
     graph = dags()[1]
     importance = np.linspace(0.0, 1.0, graph.size).reshape(graph.shape)
-    found, left_out = toggle(regressions(prepared), graph[None], Tiers(2, 4, 3), 1.0)
+    found, left_out = toggle(regressions_of(prepared), graph[None], Tiers(2, 4, 3), 1.0)
     sizes = graph.sum(axis=0)
     wide = np.argsort(-sizes, kind="stable")[:3]
     most = np.full(NODES, 2)
@@ -91,7 +92,7 @@ def test_the_least_important_parents_are_left_out():
 def test_expected_squares_lead_to_the_mode_of_the_noise_variance():
     shared = EqualNoise().prepare(table())
     graph = dags()[2]
-    problem = regressions(shared)
+    problem = regressions_of(shared)
     variance = 1.0
     for _ in range(200):
         squares = toggle(problem, graph[None], Tiers(0, NODES - 1, NODES), variance)[0].squares
@@ -109,5 +110,5 @@ def test_expected_squares_lead_to_the_mode_of_the_noise_variance():
 
 
 def test_scores_that_are_no_regressions_are_refused():
-    with pytest.raises(ConfigError, match="AdditiveBasis"):
-        regressions(GaussianProcess().prepare(table()))
+    with pytest.raises(ConfigError, match="linear and additive"):
+        regressions_of(GaussianProcess().prepare(table()))

@@ -9,18 +9,16 @@ from scipy.special import logsumexp
 
 import vcuda
 from benchmarks.effects import draw_truth, effect_lines, experiment_lines, share_and_error
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors
 from vcuda.models import MLP, Linear
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
-from vcuda.posterior import mechanisms
-from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.mechanisms import draw_models, node_posterior
+from vcuda.models.linear import BGe, EqualNoise
+from vcuda.posterior.mechanisms import draw_models
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.trained import TrainedMixture
@@ -49,10 +47,10 @@ def bent_table(rows, seed=0):
 def test_drawn_functions_and_noise_give_the_predictive_density_of_the_score(name, parents):
     """The mean over draws of N(y; f(x), noise²) is what the score says of a new row, weights and noise integrated."""
     data = bent_table(25)
-    predictive = predictive_for(SPECS[name].prepare(data.values), data)
+    predictive = SPECS[name].prepare(data.values).predictive(data)
     new = predictive.scaling.apply(bent_table(6, seed=1).values)
     chosen = np.array(parents, dtype=np.int64)
-    node, rng, size = node_posterior(predictive, 0, chosen), np.random.default_rng(2), 2000
+    node, rng, size = predictive.node(0, chosen), np.random.default_rng(2), 2000
     densities = np.empty((size, len(new)))
     for k in range(size):
         drawn = node.draw(rng, getattr(predictive, "variance", None))
@@ -66,19 +64,19 @@ def test_drawn_functions_and_noise_give_the_predictive_density_of_the_score(name
 
 def test_a_linear_mechanism_tells_the_slopes_of_its_function():
     data = bent_table(25)
-    predictive = predictive_for(BGe().prepare(data.values), data)
-    drawn = node_posterior(predictive, 0, np.array([1, 2])).draw(np.random.default_rng(0), None)
+    predictive = BGe().prepare(data.values).predictive(data)
+    drawn = predictive.node(0, np.array([1, 2])).draw(np.random.default_rng(0), None)
     rows = np.random.default_rng(1).normal(size=(5, 2))
     np.testing.assert_allclose(drawn.function(rows), rows @ drawn.slopes + drawn.intercept)
 
 
 def test_few_features_draw_almost_the_same_gaussian_process(monkeypatch):
     data = bent_table(200)
-    predictive = predictive_for(GaussianProcess().prepare(data.values), data)
+    predictive = GaussianProcess().prepare(data.values).predictive(data)
     rows, parents = np.random.default_rng(0).normal(size=(50, 2)), np.array([1, 2])
-    full = node_posterior(predictive, 0, parents)
-    monkeypatch.setattr(mechanisms, "MOST_FEATURES", 60)
-    few = node_posterior(predictive, 0, parents)
+    full = predictive.node(0, parents)
+    monkeypatch.setattr("vcuda.models.gaussian_process.prediction.MOST_FEATURES", 60)
+    few = predictive.node(0, parents)
     assert len(few.regressions[0].whitened) == 61 < len(full.regressions[0].whitened)
     means = [np.linalg.solve(node.regressions[1].factor.T, node.regressions[1].whitened) for node in (full, few)]
     curves = [node.regressions[1].design(rows) @ mean for node, mean in zip((full, few), means, strict=True)]
@@ -91,7 +89,7 @@ def test_a_shared_noise_is_drawn_from_its_posterior_given_the_graph():
     values[:, 1] += values[:, 0]
     data = vcuda.as_dataset(values)
     score = EqualNoise(noise_shape=2.0, noise_scale=0.5).prepare(values)
-    predictive = predictive_for(score, data, noise_variance=0.9)
+    predictive = score.predictive(data, value=0.9)
     graph = np.zeros((3, 3), dtype=bool)
     graph[0, 1] = True
     size = 4000
@@ -185,7 +183,7 @@ def chain_law(spec, table, logarithm):
     graph[0, 1] = graph[1, 2] = True
     score = spec.prepare(logged.values)
     pool = GraphSamples.from_dense("abc", graph)
-    return SampledGraphs(pool, graph * 1.0, predictive_for(score, logged, scaling=scaling))
+    return SampledGraphs(pool, graph * 1.0, score.predictive(logged, scaling=scaling))
 
 
 @pytest.mark.parametrize("spec", [BGe(), AdditiveBasis()], ids=["linear", "simulated"])
@@ -272,7 +270,7 @@ def test_trained_functions_on_the_host_are_those_of_the_model(model):
 
 def test_runs_from_before_a_noise_prior_was_kept_still_load():
     data = bent_table(30)
-    predictive = predictive_for(EqualNoise().prepare(data.values), data, noise_variance=0.5)
+    predictive = EqualNoise().prepare(data.values).predictive(data, value=0.5)
     stored = predictive.config()
     assert stored["noise_prior"] == (1.0, 1.0)
     old = {name: value for name, value in stored.items() if name != "noise_prior"}

@@ -11,7 +11,7 @@ from vcuda.infer.selection.engines import PATIENCE_SECONDS, choose_engine
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 
 def prepared(spec, nodes, rows=60):

@@ -16,24 +16,27 @@ from scipy.stats import chisquare
 
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import ancestors, enumerate_dags
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import RoundingError, exact_posterior, limits, memory_needed, seconds_needed
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress
-from vcuda.models import additive
 from vcuda.models.additive import AdditiveBasis
+from vcuda.models.caching import cached
 from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise, LocalScore
+from vcuda.models.linear import BGe, EqualNoise
+from vcuda.models.protocol import LocalScore
 
 
 @dataclass(frozen=True, eq=False)
-class GivenScore:
+class GivenScore(LocalScore):
     """Arbitrary scores: ``values`` (d, 2**d), the second index the set of parents as a bit mask over all
     nodes."""
 
     values: np.ndarray
     log_jacobian: float = 0.0
     max_parents: int | None = None
+    rows: int = 1
 
     @property
     def nodes(self) -> int:
@@ -127,7 +130,7 @@ SCORES = {
 def test_all_graphs_of_up_to_four_nodes(spec, nodes):
     table = table_of(nodes) * 2.0
     prepared = spec.prepare(np.round(table) if isinstance(spec, BDeu) else table)
-    result = exact_posterior(prepared, edge_probability=0.3, samples=5, rng=np.random.default_rng(0))
+    result = exact_posterior(prepared, edge_prior(prepared.nodes, 0.3), samples=5, rng=np.random.default_rng(0))
     graphs, log_joint = weigh_graphs(prepared, np.full((nodes, nodes), 0.3))
     if prepared.max_parents is not None:
         log_joint[graphs.sum(axis=1).max(axis=1) > prepared.max_parents] = -np.inf
@@ -146,9 +149,7 @@ def test_probabilities_of_single_edges_with_forbidden_and_required_ones():
     score = random_score(4, spread=2.0)
     result = exact_posterior(
         score,
-        log_odds=log_odds,
-        allowed=allowed,
-        required=required,
+        edge_prior(score.nodes, 0.1, log_odds=log_odds, allowed=allowed, required=required),
         samples=300,
         rng=np.random.default_rng(0),
     )
@@ -158,7 +159,9 @@ def test_probabilities_of_single_edges_with_forbidden_and_required_ones():
     assert drawn[:, required].all()
     # Infinite log odds say the same.
     log_odds = np.where(allowed, np.where(required, np.inf, log_odds), -np.inf)
-    again = exact_posterior(score, log_odds=log_odds, samples=5, rng=np.random.default_rng(0))
+    again = exact_posterior(
+        score, edge_prior(score.nodes, 0.1, log_odds=log_odds), samples=5, rng=np.random.default_rng(0)
+    )
     assert again.log_evidence == pytest.approx(result.log_evidence, abs=1e-9)
     assert np.abs(again.edge_probabilities - result.edge_probabilities).max() < 1e-12
 
@@ -169,7 +172,9 @@ def test_required_parents_are_scored_even_when_they_explain_nothing():
     required = np.zeros((5, 5), dtype=bool)
     required[[2, 3, 4], 0] = True
     assert prepared.table(0, np.array([1, 2, 3, 4]))[14] == -np.inf
-    result = exact_posterior(prepared, required=required, samples=20, rng=np.random.default_rng(0))
+    result = exact_posterior(
+        prepared, edge_prior(prepared.nodes, 0.1, required=required), samples=20, rng=np.random.default_rng(0)
+    )
     assert result.samples.dense()[:, required].all()
     assert np.abs(result.edge_probabilities[required] - 1).max() < 1e-12
     assert 0 < result.edge_probabilities[1, 0] < 1
@@ -185,9 +190,13 @@ def test_forbidden_parents_do_not_hide_others():
     allowed = np.ones((5, 5), dtype=bool)
     allowed[4, 3] = False
     prepared = GaussianProcess(full_parents=1, margin=10.0).prepare(table)
-    result = exact_posterior(prepared, allowed=allowed, samples=20, rng=np.random.default_rng(0))
+    result = exact_posterior(
+        prepared, edge_prior(prepared.nodes, 0.1, allowed=allowed), samples=20, rng=np.random.default_rng(0)
+    )
     allowed_only = GaussianProcess().prepare(table)
-    full = exact_posterior(allowed_only, allowed=allowed, samples=20, rng=np.random.default_rng(0))
+    full = exact_posterior(
+        allowed_only, edge_prior(allowed_only.nodes, 0.1, allowed=allowed), samples=20, rng=np.random.default_rng(0)
+    )
     assert np.abs(result.edge_probabilities[:, 3] - full.edge_probabilities[:, 3]).max() < 0.01
     assert full.edge_probabilities[:3, 3].sum() > 1
 
@@ -198,7 +207,7 @@ def test_scores_of_a_hundred_thousand_rows():
     score = random_score(4, spread=3.0, level=-1e7)
     score.values[:, 3:9] -= 5000.0
     score.values[2, 5] = -np.inf
-    result = exact_posterior(score, samples=5, rng=np.random.default_rng(0))
+    result = exact_posterior(score, edge_prior(score.nodes, 0.1), samples=5, rng=np.random.default_rng(0))
     graphs, log_joint = weigh_graphs(score, np.full((4, 4), 0.1))
     # Numbers of 4e7 are known to 7e-9; the same error in each of about ten scores moves a probability by
     # 1e-7.
@@ -209,7 +218,7 @@ def test_scores_of_a_hundred_thousand_rows():
 @pytest.mark.parametrize(("rows", "tolerance"), [(30, 5e-4), (5, 1e-2)])
 def test_shared_noise_against_a_fine_grid_of_variances(rows, tolerance):
     shared = EqualNoise().prepare(table_of(3, rows=rows))
-    result = exact_posterior(shared, edge_probability=0.2, samples=4000, rng=np.random.default_rng(0))
+    result = exact_posterior(shared, edge_prior(shared.nodes, 0.2), samples=4000, rng=np.random.default_rng(0))
     log_variances = np.linspace(-5, 7, 241)
     joint = []
     for value in log_variances:
@@ -271,7 +280,7 @@ def test_all_orders_of_six_nodes(score):
         edges_by_order.append(edges)
     evidence = logsumexp(log_orders) - np.log(720) + score.log_jacobian
     expected = np.einsum("o,oij->ij", np.exp(log_orders - logsumexp(log_orders)), edges_by_order)
-    result = exact_posterior(score, edge_probability=probability, samples=500, rng=np.random.default_rng(0))
+    result = exact_posterior(score, edge_prior(score.nodes, probability), samples=500, rng=np.random.default_rng(0))
     assert result.log_evidence == pytest.approx(evidence, abs=1e-9)
     assert np.abs(result.edge_probabilities - expected).max() < 1e-9
     assert result.samples.dense().sum(axis=1).max() <= most
@@ -281,12 +290,12 @@ def test_edge_probabilities_are_ratios_of_evidence():
     # P(i -> j | table) = p(table, i -> j) / p(table); half of the orders put i first, the edge itself has
     # probability .2.
     prepared = BGe().prepare(table_of(9, rows=40))
-    full = exact_posterior(prepared, edge_probability=0.2, samples=5, rng=np.random.default_rng(0))
+    full = exact_posterior(prepared, edge_prior(prepared.nodes, 0.2), samples=5, rng=np.random.default_rng(0))
     for i, j in [(0, 1), (1, 0), (8, 2), (3, 7)]:
         required = np.zeros((9, 9), dtype=bool)
         required[i, j] = True
         given = exact_posterior(
-            prepared, edge_probability=0.2, required=required, samples=5, rng=np.random.default_rng(0)
+            prepared, edge_prior(prepared.nodes, 0.2, required=required), samples=5, rng=np.random.default_rng(0)
         )
         ratio = np.exp(given.log_evidence + np.log(0.5 * 0.2) - full.log_evidence)
         assert full.edge_probabilities[i, j] == pytest.approx(ratio, abs=1e-10)
@@ -294,7 +303,7 @@ def test_edge_probabilities_are_ratios_of_evidence():
 
 def test_without_data_edges_have_half_the_prior_and_evidence_is_one():
     result = exact_posterior(
-        GivenScore(np.zeros((8, 256))), edge_probability=0.3, samples=5, rng=np.random.default_rng(0)
+        GivenScore(np.zeros((8, 256))), edge_prior(8, 0.3), samples=5, rng=np.random.default_rng(0)
     )
     off_diagonal = ~np.eye(8, dtype=bool)
     assert np.abs(result.edge_probabilities[off_diagonal] - 0.15).max() < 1e-12
@@ -308,10 +317,10 @@ def test_without_data_edges_have_half_the_prior_and_evidence_is_one():
 @pytest.mark.parametrize("side_by_side", [1, 3, 12])
 @pytest.mark.parametrize("max_parents", [None, 2])
 def test_additive_tables_made_at_once_are_the_single_ones(monkeypatch, side_by_side, max_parents):
-    monkeypatch.setattr(additive, "SIDE_BY_SIDE", side_by_side)
+    monkeypatch.setattr("vcuda.models.additive.score.SIDE_BY_SIDE", side_by_side)
     prepared = AdditiveBasis(features=3, max_parents=max_parents).prepare(table_of(6))
     seen: list[float] = []
-    tables = prepared.all_tables(threads=2, on_progress=seen.append)
+    tables = prepared.all_tables(np.arange(6), [np.arange(0)] * 6, threads=2, on_progress=seen.append)
     for node in range(6):
         single = prepared.table(node, np.delete(np.arange(6), node))
         assert np.array_equal(np.isfinite(tables[node]), np.isfinite(single))
@@ -322,13 +331,15 @@ def test_additive_tables_made_at_once_are_the_single_ones(monkeypatch, side_by_s
 
 
 def test_sets_that_are_remembered_are_all_that_small_tables_hold():
-    prepared = GaussianProcess(full_parents=2, max_parents=2).prepare(table_of(5))
-    shares = list(prepared.remember([np.array([1, 2, 3]), np.array([0, 3])]))
+    prepared = cached(GaussianProcess(full_parents=2, max_parents=2).prepare(table_of(5)))
+    shares: list[float] = []
+    candidates = [np.array([1, 2, 3]), np.array([0, 3])]
+    assert prepared.all_tables(np.array([0, 4]), candidates, threads=1, on_progress=shares.append) is None
     # Subsets of up to two of {1, 2, 3} and of {0, 3}: the empty one, four single ones, four pairs.
-    assert len(prepared.known) == len(shares) == 9
-    assert shares[-1] == 1.0
+    assert len(prepared.cache.asked) == len(shares) == 9
+    assert shares[-1] == 0.5
     prepared.table(0, np.array([1, 2, 3]))
-    assert len(prepared.known) == 9
+    assert len(prepared.cache.asked) == 9
 
 
 def test_scores_computed_again_give_the_same_draws():
@@ -336,12 +347,17 @@ def test_scores_computed_again_give_the_same_draws():
     least = memory_needed(7, keep=False) / 1e9
     assert least < memory_needed(7) / 1e9
     kept, again = (
-        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), memory_gb=limit) for limit in (1.0, least)
+        exact_posterior(
+            prepared, edge_prior(prepared.nodes, 0.1), samples=50, rng=np.random.default_rng(0), memory_gb=limit
+        )
+        for limit in (1.0, least)
     )
     assert np.array_equal(kept.samples.dense(), again.samples.dense())
     assert np.array_equal(kept.edge_probabilities, again.edge_probabilities)
     with pytest.raises(ConfigError, match="memory"):
-        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), memory_gb=0.99 * least)
+        exact_posterior(
+            prepared, edge_prior(prepared.nodes, 0.1), samples=50, rng=np.random.default_rng(0), memory_gb=0.99 * least
+        )
 
 
 @pytest.mark.parametrize("standardised", [False, True])
@@ -350,7 +366,13 @@ def test_the_grid_of_noise_variances_is_found_with_few_lattices(standardised):
     if standardised:
         table /= table.std(axis=0)
     seen: list[Progress] = []
-    exact_posterior(EqualNoise().prepare(table), samples=5, rng=np.random.default_rng(0), progress=seen.append)
+    exact_posterior(
+        EqualNoise().prepare(table),
+        edge_prior(table.shape[1], 0.1),
+        samples=5,
+        rng=np.random.default_rng(0),
+        progress=seen.append,
+    )
     scored = [step for step in seen if step.detail == "scoring all parent sets" and step.done == step.total]
     assert len(scored) <= NOISE_POINTS
 
@@ -361,7 +383,7 @@ def test_the_grid_of_noise_variances_is_found_with_few_lattices(standardised):
 def test_draws_have_the_probabilities_of_graphs_orders_and_paths():
     size = 20_000
     score = random_score(3, spread=1.5, seed=1)
-    result = exact_posterior(score, edge_probability=0.4, samples=size, rng=np.random.default_rng(7))
+    result = exact_posterior(score, edge_prior(score.nodes, 0.4), samples=size, rng=np.random.default_rng(7))
     graphs, log_joint = weigh_graphs(score, np.full((3, 3), 0.4))
     weights = check_against(result, graphs, log_joint)
     codes = graphs.reshape(len(graphs), -1) @ (1 << np.arange(9))
@@ -384,7 +406,9 @@ def test_draws_have_the_probabilities_of_graphs_orders_and_paths():
 def test_draws_have_the_edge_probabilities_of_larger_graphs():
     size = 20_000
     prepared = BGe().prepare(table_of(8, rows=60))
-    result = exact_posterior(prepared, samples=size, rng=np.random.default_rng(3), names=tuple("abcdefgh"))
+    result = exact_posterior(
+        prepared, edge_prior(prepared.nodes, 0.1), samples=size, rng=np.random.default_rng(3), names=tuple("abcdefgh")
+    )
     error = np.sqrt(result.edge_probabilities * (1 - result.edge_probabilities) / size)
     scores = (result.samples.edge_probabilities() - result.edge_probabilities) / np.where(error > 0, error, 1.0)
     # 56 edges: one beyond 4.5 standard errors in 2,600 seeds.
@@ -396,7 +420,10 @@ def test_draws_have_the_edge_probabilities_of_larger_graphs():
 def test_same_seed_same_draws():
     prepared = EqualNoise().prepare(table_of(4))
     first, second = (
-        exact_posterior(prepared, samples=50, rng=np.random.default_rng(5)).samples.dense() for _ in range(2)
+        exact_posterior(
+            prepared, edge_prior(prepared.nodes, 0.1), samples=50, rng=np.random.default_rng(5)
+        ).samples.dense()
+        for _ in range(2)
     )
     assert np.array_equal(first, second)
 
@@ -407,7 +434,9 @@ def test_same_seed_same_draws():
 def test_twenty_nodes_fit_into_four_gigabytes_and_thirty_are_refused():
     assert memory_needed(20, lattices=NOISE_POINTS) < 4e9
     with pytest.raises(ConfigError, match=r"300\.6 GB of memory for 30 columns.*limit of 4 GB.*enough for 24.*orders"):
-        exact_posterior(BGe().prepare(table_of(30, rows=50)), samples=5, rng=np.random.default_rng(0))
+        exact_posterior(
+            BGe().prepare(table_of(30, rows=50)), edge_prior(30, 0.1), samples=5, rng=np.random.default_rng(0)
+        )
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -417,7 +446,9 @@ def test_no_more_memory_is_taken_than_was_said(spec, keep):
     said = memory_needed(14, lattices=NOISE_POINTS if isinstance(spec, EqualNoise) else 1, keep=keep)
     tracemalloc.start()
     try:
-        exact_posterior(prepared, samples=5, rng=np.random.default_rng(0), memory_gb=said / 1e9)
+        exact_posterior(
+            prepared, edge_prior(prepared.nodes, 0.1), samples=5, rng=np.random.default_rng(0), memory_gb=said / 1e9
+        )
         taken = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -440,7 +471,12 @@ def test_contradictions_are_refused(required, allowed, message):
         may[edge] = False
     prepared = BGe(max_parents=2).prepare(table_of(4))
     with pytest.raises(KnowledgeError, match=message):
-        exact_posterior(prepared, required=must, allowed=may, samples=5, rng=np.random.default_rng(0))
+        exact_posterior(
+            prepared,
+            edge_prior(prepared.nodes, 0.1, allowed=may, required=must),
+            samples=5,
+            rng=np.random.default_rng(0),
+        )
 
 
 @pytest.mark.parametrize(
@@ -454,13 +490,23 @@ def test_contradictions_are_refused(required, allowed, message):
     ],
 )
 def test_settings_that_cannot_be_are_refused(options):
+    score, rng = BGe().prepare(table_of(4)), np.random.default_rng(0)
+    known = {key: value for key, value in options.items() if key != "samples"}
     with pytest.raises(ConfigError):
-        exact_posterior(BGe().prepare(table_of(4)), **{"samples": 5, "rng": np.random.default_rng(0), **options})
+        exact_posterior(
+            score, edge_prior(4, **{"edge_probability": 0.1, **known}), samples=options.get("samples", 5), rng=rng
+        )
 
 
 def test_progress_is_told():
     seen: list[Progress] = []
-    exact_posterior(BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=seen.append)
+    exact_posterior(
+        BGe().prepare(table_of(4)),
+        edge_prior(4, 0.1),
+        samples=5,
+        rng=np.random.default_rng(0),
+        progress=seen.append,
+    )
     assert {step.detail for step in seen} == {
         "scoring all parent sets",
         "edge probabilities",
@@ -480,6 +526,7 @@ def test_a_deadline_that_has_passed_refuses(spec):
     with pytest.raises(ConfigError, match=r"scoring all parent sets.*no partial answer.*orders engine.*more time"):
         exact_posterior(
             spec.prepare(table_of(4)),
+            edge_prior(4, 0.1),
             samples=5,
             rng=np.random.default_rng(0),
             progress=seen.append,
@@ -495,7 +542,12 @@ def test_a_deadline_stops_at_the_next_step(monkeypatch):
     # Four nodes are scored at 0, 1, 2, 3, the edges of the first at 4; the second would come at 5.
     with pytest.raises(ConfigError, match=r"edge probabilities.*no partial answer"):
         exact_posterior(
-            BGe().prepare(table_of(4)), samples=5, rng=np.random.default_rng(0), progress=seen.append, deadline=4.5
+            BGe().prepare(table_of(4)),
+            edge_prior(4, 0.1),
+            samples=5,
+            rng=np.random.default_rng(0),
+            progress=seen.append,
+            deadline=4.5,
         )
     assert len(seen) == 5
 
@@ -503,7 +555,9 @@ def test_a_deadline_stops_at_the_next_step(monkeypatch):
 def test_a_deadline_that_is_kept_changes_nothing():
     prepared = BGe().prepare(table_of(4))
     free, timed = (
-        exact_posterior(prepared, samples=50, rng=np.random.default_rng(0), deadline=deadline)
+        exact_posterior(
+            prepared, edge_prior(prepared.nodes, 0.1), samples=50, rng=np.random.default_rng(0), deadline=deadline
+        )
         for deadline in (None, time.monotonic() + 600.0)
     )
     assert np.array_equal(free.samples.dense(), timed.samples.dense())
@@ -534,7 +588,9 @@ def test_equal_noise_of_copies_in_other_units_has_an_evidence(largest):
     """Rounding used to make pivots negative, and a grid of variances without an end."""
     told = []
     table = copies_of_one_column(largest)
-    found = exact_posterior(EqualNoise().prepare(table), rng=np.random.default_rng(0), progress=told.append)
+    found = exact_posterior(
+        EqualNoise().prepare(table), edge_prior(table.shape[1], 0.1), rng=np.random.default_rng(0), progress=told.append
+    )
     assert np.isfinite(found.log_evidence)
     assert np.isfinite(found.edge_probabilities).all()
     # Five steps for each variance: at most 40 in the search, some in the grid, and the draws of at most seven.
@@ -543,4 +599,6 @@ def test_equal_noise_of_copies_in_other_units_has_an_evidence(largest):
 
 def test_equal_noise_beyond_the_floats_is_refused_in_words():
     with pytest.raises(RoundingError, match=r"more than 1e\+150 times as much .* use unequal noise"):
-        exact_posterior(EqualNoise().prepare(table_of(3) * [1e-120, 1.0, 1e120]), rng=np.random.default_rng(0))
+        exact_posterior(
+            EqualNoise().prepare(table_of(3) * [1e-120, 1.0, 1e120]), edge_prior(3, 0.1), rng=np.random.default_rng(0)
+        )

@@ -14,7 +14,7 @@ from vcuda.baselines.networks import as_networks, path_strengths, predict, slope
 from vcuda.baselines.selection import preliminary_neighbours, significant_parents
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import double_precision
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 from vcuda.posterior.point import ScoredGraphs
 
 

@@ -6,7 +6,7 @@ from vcuda.data.simulate import simulate
 from vcuda.graphs import enumerate_dags, is_dag
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.hill_climbing import _equivalent, climb, climb_on, climb_orders
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 
 NODES = 5
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import vcuda
+from vcuda.models import FAMILIES
 
 ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
@@ -84,6 +85,34 @@ def test_jax_stays_in_its_layers(path):
         assert not {name for name in imported_by(path, at_top=True) if name.split(".")[0] == "jax"}
 
 
+def test_engines_import_no_family():
+    """A new family must not need a line in an engine: what engines must know of a score is a trait of all of them."""
+    homes = (*(f"{home}." for home in FAMILIES._homes.values()), "vcuda.models.functional.")
+    # The protocol of models that are trained by gradient.
+    allowed = "vcuda.models.functional.base."
+    for path in MODULES:
+        if part_of(path) == "infer":
+            found = {name for name in imported_by(path) if name.startswith(homes) and not name.startswith(allowed)}
+            assert not found, f"{path.relative_to(ROOT)} imports {found}"
+
+
+def test_engines_do_not_ask_what_kind_of_score_they_have():
+    for path in MODULES:
+        if part_of(path) != "infer":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        models = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vcuda.models")
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                assert not asked & models, f"{path.relative_to(ROOT)}:{node.lineno} asks for {asked & models}"
+
+
 def modules_after(code: str) -> set[str]:
     """The top-level modules that a fresh interpreter has imported after some code."""
     report = "import sys; sys.stderr.write(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
@@ -93,6 +122,10 @@ def modules_after(code: str) -> set[str]:
 
 def test_import_vcuda_is_light():
     assert modules_after("import vcuda; dir(vcuda)").isdisjoint(HEAVY)
+
+
+def test_names_of_models_are_light():
+    assert modules_after("from vcuda.models import MODEL_NAMES").isdisjoint(HEAVY)
 
 
 def test_help_is_light():

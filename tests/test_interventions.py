@@ -24,18 +24,19 @@ from vcuda.data.imputation import imputations
 from vcuda.errors import ConfigError, DataError, KnowledgeError
 from vcuda.graphs import enumerate_dags
 from vcuda.infer.compilation import double_precision
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.straight_through.elbo import Trained, elbo_terms, pad_rows
 from vcuda.infer.variational import Variational, run_variational
-from vcuda.infer.variational.edge_gains import regressions, toggles_of
+from vcuda.infer.variational.edge_gains import regressions_of, toggles_of
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.base import log_density
 from vcuda.models.categorical import BDeu
+from vcuda.models.functional import Linear
+from vcuda.models.functional.base import log_density
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import InterventionalScore, prepare
-from vcuda.models.linear import Linear
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 CHAIN = np.array([0.9, -0.8, 0.7])
 
@@ -91,7 +92,7 @@ def test_exact_equals_enumeration(spec, held):
     values, mask = chain(40, held)
     score = prepare(spec, np.round(values) if isinstance(spec, BDeu) else values, mask)
     assert isinstance(score, InterventionalScore)
-    result = exact_posterior(score, edge_probability=0.3, samples=5, rng=np.random.default_rng(0))
+    result = exact_posterior(score, edge_prior(score.nodes, 0.3), samples=5, rng=np.random.default_rng(0))
     edges, evidence = enumerated(score, 0.3)
     assert np.abs(result.edge_probabilities - edges).max() < 1e-9
     assert result.log_evidence == pytest.approx(evidence, abs=1e-8 * abs(evidence))
@@ -117,7 +118,7 @@ def test_a_shared_noise_is_that_of_the_free_cells():
         redone = values[:, node - 1] * CHAIN[node - 1] + np.random.default_rng(node).normal(size=2000)
         values[:, node] = np.where(mask[:, node], values[:, node], redone)
     shared = prepare(EqualNoise(), values, mask)
-    result = exact_posterior(shared, edge_probability=0.3, samples=5, rng=np.random.default_rng(0))
+    result = exact_posterior(shared, edge_prior(shared.nodes, 0.3), samples=5, rng=np.random.default_rng(0))
     unit = min(values[~mask[:, node], node].var() for node in range(4))
     # 8,000 - 1,200 cells tell a variance of 1 with a standard error of sqrt(2 / 6800) = .017.
     assert result.noise_variance * unit == pytest.approx(1.0, abs=0.07)
@@ -136,8 +137,8 @@ def test_what_was_always_set_is_judged_by_the_prior():
 def test_orders_agree_with_exact(spec):
     values, mask = chain(120, {1: 20, 3: 20})
     score = prepare(spec, values, mask)
-    exact = exact_posterior(score, edge_probability=0.3, samples=5, rng=np.random.default_rng(0))
-    sampled = run_orders(Orders(), score, edge_probability=0.3, samples=200, seed=0)
+    exact = exact_posterior(score, edge_prior(score.nodes, 0.3), samples=5, rng=np.random.default_rng(0))
+    sampled = run_orders(Orders(), score, edge_prior(score.nodes, 0.3), samples=200, seed=0)
     assert np.abs(exact.edge_probabilities - sampled.edge_probabilities).sum() < 0.1
 
 
@@ -149,8 +150,10 @@ def test_the_variational_engine_agrees_with_exact(spec, held):
     values, mask = chain(300, held)
     score = prepare(spec, values, mask)
     allowed = np.broadcast_to(~mask.all(axis=0), (4, 4))
-    exact = exact_posterior(score, edge_probability=0.3, samples=5, rng=np.random.default_rng(0), allowed=allowed)
-    found = run_variational(Variational(), score, edge_probability=0.3, seed=0, allowed=allowed)
+    exact = exact_posterior(
+        score, edge_prior(score.nodes, 0.3, allowed=allowed), samples=5, rng=np.random.default_rng(0)
+    )
+    found = run_variational(Variational(), score, edge_prior(score.nodes, 0.3, allowed=allowed), seed=0)
     # Independent edges given the order: single probabilities err by some hundredths, twelve of them by less than .3.
     assert np.abs(exact.edge_probabilities - found.edge_probabilities).sum() < 0.3
     assert found.elbo.max() < exact.log_evidence + 0.5
@@ -160,7 +163,7 @@ def test_toggles_of_parts_are_the_gains_of_the_score():
     values, mask = chain(60, {1: 10, 2: 10, 3: 60})
     for spec in (BGe(), AdditiveBasis(features=3)):
         score = prepare(spec, values, mask)
-        problem = regressions(score)
+        problem = regressions_of(score)
         for target, parents in ((1, [0, 2]), (2, [3]), (0, [1]), (3, [0])):
             slots = np.array([*parents, *({0, 1, 2, 3} - {*parents, target})])
             real = np.arange(slots.size) < len(parents)
@@ -185,7 +188,7 @@ def test_orders_with_candidates_find_what_experiments_orient(spec):
     for node in range(1, nodes):
         caused = np.tanh(1.5 * values[:, node - 1]) + 0.5 * values[:, node]
         values[:, node] = np.where(mask[:, node], 1.5 * values[:, node], caused)
-    found = run_orders(Orders(), prepare(spec, values, mask), edge_probability=0.05, samples=50, seed=0)
+    found = run_orders(Orders(), prepare(spec, values, mask), edge_prior(nodes, 0.05), samples=50, seed=0)
     assert found.edge_probabilities[np.arange(nodes - 1), np.arange(1, nodes)].mean() > 0.9
     assert found.status.code == "ok"
 

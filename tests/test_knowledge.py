@@ -22,14 +22,14 @@ from vcuda.dags.lifting import Lift
 from vcuda.data.knowledge import as_knowledge
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import enumerate_dags, is_dag
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.edge_prior import edge_prior, prior_of_rules
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.selection import models as choice_models
 from vcuda.infer.selection.models import choose_model
-from vcuda.infer.variational.edge_gains import regressions
+from vcuda.infer.variational.edge_gains import regressions_of
 from vcuda.infer.variational.settings import tiers_of
 from vcuda.models.additive import AdditiveBasis
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 from vcuda.posterior.mixture import OrderMixture
 
 Knowledge = vcuda.Knowledge
@@ -289,17 +289,16 @@ def test_models_are_compared_on_graphs_that_obey(method, monkeypatch):
     rules = knowledge.for_columns(data.names, edge_probability=0.3)
     monkeypatch.setattr(choice_models, "EXACT_COLUMNS", 12 if method == "exact" else 0)
     monkeypatch.setattr(choice_models, "CLIMBED_COLUMNS", 0 if method == "one order" else 200)
-    options = {"edge_probability": 0.3, "logarithm": np.zeros(5, dtype=bool), "models": ("linear", "additive")}
-    seen = choose_model(data, rules=rules, **options)
-    free = choose_model(data, **options)
+    options = {"logarithm": np.zeros(5, dtype=bool), "models": ("linear", "additive")}
+    prior = prior_of_rules(5, 0.3, rules)
+    seen = choose_model(data, prior, **options)
+    free = choose_model(data, edge_prior(5, 0.3), **options)
     assert seen.method == method
     # No graph that obeys is as good as the chain: 60 rows make its edge b -> c worth some 30 nats.
     for words, evidence in seen.log_evidence.items():
         assert evidence < free.log_evidence[words] - 10
     if method == "exact":
-        found = exact_posterior(
-            EqualNoise().prepare(data.values), edge_probability=0.3, rng=np.random.default_rng(0), **rules._asdict()
-        )
+        found = exact_posterior(EqualNoise().prepare(data.values), prior, rng=np.random.default_rng(0))
         assert seen.log_evidence["linear, equal noise"] == pytest.approx(found.log_evidence, abs=1e-6)
 
 
@@ -354,7 +353,7 @@ def test_the_variational_engine_has_room_for_all_required_causes():
     required[:11, 30] = True
     values = np.random.default_rng(0).normal(size=(50, 40))
     for score, spec in ((BGe(), vcuda.Variational(max_parents=2)), (AdditiveBasis(), vcuda.Variational())):
-        tables = regressions(score.prepare(values))
+        tables = regressions_of(score.prepare(values))
         free, crowded = (tiers_of(spec, tables, 40, edge_prior(40, 0.1, required=edges)) for edges in (None, required))
         assert free.wide < 11
         assert crowded.narrow == crowded.wide == 11

@@ -7,9 +7,8 @@ from scipy.stats import norm
 import vcuda
 from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.errors import ConfigError
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 from vcuda.posterior.mixture import SMALLEST_PROBABILITY, OrderMixture
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 
@@ -96,7 +95,7 @@ def test_predictions_are_those_of_the_sampled_graphs():
     """A mixture that is sure of one graph predicts what that graph predicts."""
     simulation = vcuda.simulate("er", nodes=NODES, edges=7, rows=100, test_rows=20, seed=2)
     train = simulation.train
-    predictive = predictive_for(BGe().prepare(train.values), train)
+    predictive = BGe().prepare(train.values).predictive(train)
     graph = np.triu(np.random.default_rng(0).random((NODES, NODES)) < 0.5, k=1)
     graph_posterior = OrderMixture.of(
         np.where(graph, 60.0, -np.inf)[None],

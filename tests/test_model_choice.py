@@ -12,7 +12,6 @@ from vcuda.infer.exact import RoundingError, exact_posterior
 from vcuda.infer.selection import evidence, models
 from vcuda.infer.selection.logarithms import choose_logarithms
 from vcuda.infer.selection.models import choose_model
-from vcuda.models.scores import SharedNoise
 
 NODES = 6
 
@@ -46,7 +45,7 @@ def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
         ("gp", "unequal"): curved(),
     }
     for (model, noise), data in wanted.items():
-        choice = choose_model(data, edge_probability=0.3)
+        choice = choose_model(data, edge_prior(data.d, 0.3))
         assert (choice.candidate.model, choice.candidate.noise) == (model, noise)
         assert choice.method == method
         assert len(choice.log_evidence) == 4
@@ -63,7 +62,7 @@ def test_equal_noise_is_found_where_a_column_has_many_causes(method, monkeypatch
     causes = rng.normal(size=(500, 16))
     hub = causes @ rng.choice([-1.0, 1.0], size=16) + rng.normal(size=500)
     child = hub + rng.normal(size=500)
-    choice = choose_model(as_dataset(np.column_stack([causes, hub, child])), edge_probability=0.1, models=("linear",))
+    choice = choose_model(as_dataset(np.column_stack([causes, hub, child])), edge_prior(18, 0.1), models=("linear",))
     assert choice.method == method
     assert choice.candidate.noise == "equal"
 
@@ -76,15 +75,15 @@ def test_scales_too_far_apart_for_one_unit_leave_equal_noise_out(method, monkeyp
     data = standardised(linear())
     units = np.array([1e-80, 1e80, 1.0, 1e-80, 1e80, 1.0])
     far = Dataset(data.names, data.values * units)
-    choice = choose_model(far, edge_probability=0.3, models=("linear",))
+    choice = choose_model(far, edge_prior(far.d, 0.3), models=("linear",))
     assert list(choice.log_evidence) == ["linear, unequal noise"]
-    same = choose_model(data, edge_probability=0.3, models=("linear",)).log_evidence["linear, unequal noise"]
+    same = choose_model(data, edge_prior(data.d, 0.3), models=("linear",)).log_evidence["linear, unequal noise"]
     assert np.isfinite(choice.log_evidence["linear, unequal noise"])
     if method != "one order":  # there five of six columns stand for all, and with them their units
         assert choice.log_evidence["linear, unequal noise"] == pytest.approx(same, abs=1e-3)
     assert "One noise variance for all columns was not considered" in choice.sentences[-1]
     with pytest.raises(DataError, match=r"column 'X2' varies by 1e[+]80, column 'X1' by 1e-80.*in one unit"):
-        choose_model(far, edge_probability=0.3, noise="equal")
+        choose_model(far, edge_prior(far.d, 0.3), noise="equal")
 
 
 def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():
@@ -93,17 +92,17 @@ def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():
     units = np.array([1e3, 1e-3, 7.0, 1.0, 50.0, 0.2])
     other = Dataset(data.names, data.values * units)
     for name in ("linear, unequal noise", "nonlinear, additive", "nonlinear, Gaussian process"):
-        one = choose_model(data, edge_probability=0.3).log_evidence[name]
-        two = choose_model(other, edge_probability=0.3).log_evidence[name]
+        one = choose_model(data, edge_prior(data.d, 0.3)).log_evidence[name]
+        two = choose_model(other, edge_prior(other.d, 0.3)).log_evidence[name]
         assert two == pytest.approx(one - data.n * np.log(units).sum(), abs=1e-3)
 
 
 def test_estimates_are_close_to_the_exact_evidence_where_both_can_be_had(monkeypatch):
     """What the best graph leaves out, how many orders and graphs are about as good, differs little between models."""
     for data in (linear(1), curved(1)):
-        exact = choose_model(data, edge_probability=0.3).log_evidence
+        exact = choose_model(data, edge_prior(data.d, 0.3)).log_evidence
         monkeypatch.setattr(models, "EXACT_COLUMNS", 2)
-        estimated = choose_model(data, edge_probability=0.3).log_evidence
+        estimated = choose_model(data, edge_prior(data.d, 0.3)).log_evidence
         monkeypatch.undo()
         gaps = {name: exact[name] - estimated[name] for name in exact}
         process = gaps.pop("nonlinear, Gaussian process")
@@ -128,13 +127,13 @@ def test_logarithms_are_found_one_by_one():
 def test_columns_with_zeros_have_no_logarithm():
     counts = np.abs(linear().values)
     counts[0] = 0.0
-    choice = choose_model(as_dataset(counts), edge_probability=0.3)
+    choice = choose_model(as_dataset(counts), edge_prior(NODES, 0.3))
     assert not choice.scored.units.logarithm.any()
 
 
 def test_the_sentences_name_columns_and_nats():
     values = np.exp(linear().standardised())
-    choice = choose_model(Dataset(("a", "b", "c", "d", "e", "f"), values), edge_probability=0.3)
+    choice = choose_model(Dataset(("a", "b", "c", "d", "e", "f"), values), edge_prior(NODES, 0.3))
     seen = " ".join(choice.sentences)
     assert "favour linear mechanisms by" in seen
     assert "the logarithm of" in seen
@@ -143,7 +142,7 @@ def test_the_sentences_name_columns_and_nats():
 
 
 def test_a_deadline_leaves_models_out_and_says_so():
-    choice = choose_model(linear(), edge_probability=0.3, deadline=0.0)
+    choice = choose_model(linear(), edge_prior(NODES, 0.3), deadline=0.0)
     assert len(choice.log_evidence) == 1
     assert "Not compared within the time limit" in choice.sentences[-1]
 
@@ -152,7 +151,7 @@ def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
     ticks = iter(range(10_000))
     monkeypatch.setattr(models.time, "monotonic", lambda: float(next(ticks)))
     # Scoring six nodes takes some ten looks at the clock a model: the second or third one is out of time.
-    choice = choose_model(linear(), edge_probability=0.3, deadline=20.0)
+    choice = choose_model(linear(), edge_prior(NODES, 0.3), deadline=20.0)
     assert 1 <= len(choice.log_evidence) < 4
     assert "Not compared within the time limit" in choice.sentences[-1]
 
@@ -160,26 +159,26 @@ def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):
 def test_many_rows_are_too_many_for_a_gaussian_process():
     data = curved()
     many = as_dataset(np.tile(data.values, (5, 1)) + 1e-3 * np.random.default_rng(0).normal(size=(2500, NODES)))
-    choice = choose_model(many, edge_probability=0.3)
+    choice = choose_model(many, edge_prior(many.d, 0.3))
     assert choice.candidate.model == "additive"
     assert "not considered above 2,000 rows" in choice.sentences[-1]
 
 
 def test_what_is_asked_for_is_not_compared():
-    assert choose_model(curved(), edge_probability=0.3, models=("linear",)).candidate.model == "linear"
-    assert choose_model(standardised(linear()), edge_probability=0.3, noise="equal").candidate.noise == "equal"
-    assert choose_model(curved(), edge_probability=0.3, models=("linear", "additive")).candidate.model == "additive"
+    assert choose_model(curved(), edge_prior(NODES, 0.3), models=("linear",)).candidate.model == "linear"
+    assert choose_model(standardised(linear()), edge_prior(NODES, 0.3), noise="equal").candidate.noise == "equal"
+    assert choose_model(curved(), edge_prior(NODES, 0.3), models=("linear", "additive")).candidate.model == "additive"
 
 
 def test_a_model_that_rounding_spoils_is_left_out_and_the_sentences_say_so(monkeypatch):
-    def spoilt(score, **options):
-        if isinstance(score, SharedNoise):
+    def spoilt(score, prior, **options):
+        if score.nuisance is not None:
             raise RoundingError("equal noise cannot be computed")
-        return exact_posterior(score, **options)
+        return exact_posterior(score, prior, **options)
 
     monkeypatch.setattr(evidence, "exact_posterior", spoilt)
-    choice = choose_model(linear(), edge_probability=0.3, models=("linear",))
+    choice = choose_model(linear(), edge_prior(NODES, 0.3), models=("linear",))
     assert choice.candidate.noise == "unequal"
     assert any("their scales differ too much" in sentence for sentence in choice.sentences)
     with pytest.raises(DataError, match="equal noise cannot be computed"):
-        choose_model(linear(), edge_probability=0.3, models=("linear",), noise="equal")
+        choose_model(linear(), edge_prior(NODES, 0.3), models=("linear",), noise="equal")

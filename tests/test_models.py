@@ -7,7 +7,7 @@ import pytest
 
 from vcuda.errors import ConfigError
 from vcuda.models import MLP, Linear
-from vcuda.models.base import log_density
+from vcuda.models.functional.base import log_density
 
 NODES, ROWS = 5, 7
 MODELS = [Linear(), Linear(bias=False), MLP(hidden=(6,)), MLP(hidden=(6, 4)), MLP(hidden=(6,), bias=False)]

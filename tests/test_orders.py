@@ -18,7 +18,7 @@ from vcuda.infer.orders.ladders import parents_first
 from vcuda.infer.orders.sampling import Orders, run_orders
 from vcuda.metrics import average_precision
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise
+from vcuda.models.linear import BGe, EqualNoise
 
 # The same sizes in most tests, so that the sweeps are compiled once.
 SPEC = Orders(levels=5, hottest=0.1, sweeps=400, max_sweeps=4000, precision=0.004)
@@ -30,7 +30,7 @@ def seven():
 
 
 def exact(score, **prior):
-    return exact_posterior(score, samples=10, rng=np.random.default_rng(0), **prior)
+    return exact_posterior(score, edge_prior(score.nodes, **prior), samples=10, rng=np.random.default_rng(0))
 
 
 def assert_close(found, expected):
@@ -44,7 +44,7 @@ def assert_close(found, expected):
 def test_agrees_with_the_exact_posterior(seven, spec):
     score = spec.prepare(seven.train.values)
     expected = exact(score, edge_probability=0.2)
-    found = run_orders(SPEC, score, edge_probability=0.2, seed=1, samples=500, names=seven.train.names)
+    found = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=1, samples=500, names=seven.train.names)
     assert_close(found, expected)
     assert found.status.code == "ok"
     # Annealed importance sampling of 60 sweeps: its spread between replicas is below 2 nats here.
@@ -65,7 +65,7 @@ def test_agrees_with_the_exact_posterior(seven, spec):
 
 def test_both_directions_of_every_open_pair_are_found(seven):
     score = BGe().prepare(seven.train.values)
-    found = run_orders(SPEC, score, edge_probability=0.2, seed=2, samples=10)
+    found = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=2, samples=10)
     pattern = cpdag(seven.graph)
     both = found.edge_probabilities[pattern & pattern.T]
     assert both.size
@@ -82,7 +82,7 @@ def test_knowledge_is_obeyed_and_weighed_as_in_the_exact_engine(seven):
     required[1, 2] = required[2, 4] = True
     prior: dict[str, Any] = {"edge_probability": 0.3, "allowed": allowed, "required": required}
     expected = exact(score, **prior)
-    found = run_orders(SPEC, score, seed=3, samples=200, **prior)
+    found = run_orders(SPEC, score, edge_prior(7, **prior), seed=3, samples=200)
     assert_close(found, expected)
     graphs = found.samples.dense()
     assert not graphs[:, ~allowed].any()
@@ -94,14 +94,14 @@ def test_knowledge_is_obeyed_and_weighed_as_in_the_exact_engine(seven):
 def test_single_log_odds_are_those_of_the_exact_engine(seven):
     score = BGe().prepare(seven.train.values)
     odds = np.random.default_rng(0).normal(-1.5, 1.5, (7, 7))
-    found = run_orders(SPEC, score, log_odds=odds, seed=3, samples=10)
-    assert_close(found, exact(score, log_odds=odds))
+    found = run_orders(SPEC, score, edge_prior(score.nodes, 0.1, log_odds=odds), seed=3, samples=10)
+    assert_close(found, exact(score, edge_probability=0.1, log_odds=odds))
 
 
 def test_chosen_candidates_lose_little(seven):
     score = EqualNoise(variance=1.0).prepare(seven.train.values)
     spec = Orders(levels=5, hottest=0.1, full=0, max_candidates=5, fill=0)
-    found = run_orders(spec, score, edge_probability=0.2, seed=1, samples=10)
+    found = run_orders(spec, score, edge_prior(score.nodes, 0.2), seed=1, samples=10)
     difference = np.abs(found.edge_probabilities - exact(score, edge_probability=0.2).edge_probabilities)
     # What is left out had gains below -4 nats, a share of e^-4 = .02 each.
     assert difference.max() < 0.05
@@ -111,7 +111,8 @@ def test_same_seed_same_result_and_input_untouched(seven):
     values = seven.train.values.copy()
     spec = Orders(levels=5, hottest=0.1, sweeps=20, max_sweeps=20)
     first, second, other = (
-        run_orders(spec, BGe().prepare(values), edge_probability=0.2, seed=seed, samples=20) for seed in (5, 5, 6)
+        run_orders(spec, BGe().prepare(values), edge_prior(values.shape[1], 0.2), seed=seed, samples=20)
+        for seed in (5, 5, 6)
     )
     assert np.array_equal(first.edge_probabilities, second.edge_probabilities)
     assert np.array_equal(first.samples.sources, second.samples.sources)
@@ -126,7 +127,7 @@ def test_hub_with_more_parents_than_bits():
     parents = truth.graph.sum(axis=0).max()
     score = EqualNoise(variance=1.0).prepare(truth.train.values)
     spec = Orders(max_candidates=4, sweeps=40)
-    found = run_orders(spec, score, edge_probability=0.05, seed=0, samples=50)
+    found = run_orders(spec, score, edge_prior(score.nodes, 0.05), seed=0, samples=50)
     assert parents > 8
     assert found.diagnostics["fixed_parents"] > 0
     assert np.array_equal(found.edge_probabilities > 0.5, truth.graph)
@@ -138,7 +139,7 @@ def test_warns_when_stopped_too_early(seed):
     truth = simulate("er", nodes=40, edges=80, rows=300, test_rows=1, seed=seed)
     # The candidates are searched in full, so that only the chains can be blamed.
     spec = Orders(sweeps=4, annealing=1, round_sweeps=1, max_sweeps=4, levels=4, max_candidates=8)
-    found = run_orders(spec, BGe().prepare(truth.train.values), edge_probability=0.05, seed=seed, samples=10)
+    found = run_orders(spec, BGe().prepare(truth.train.values), edge_prior(truth.train.d, 0.05), seed=seed, samples=10)
     assert found.status.code == "warning"
     assert "too few to judge" in found.status.sentence
     # Not only the count: the replicas themselves do not agree yet.
@@ -155,7 +156,7 @@ def test_warns_when_the_candidates_are_cut(most):
     # 80 edges in 40 nodes: most nodes have more neighbours than such tables hold. (With equal noise the certain parents
     # need no bit, and nothing is missing.)
     spec = Orders(max_candidates=most, rounds=0, sweeps=40, max_sweeps=40, levels=4)
-    found = run_orders(spec, BGe().prepare(truth.train.values), edge_probability=0.05, seed=0, samples=10)
+    found = run_orders(spec, BGe().prepare(truth.train.values), edge_prior(truth.train.d, 0.05), seed=0, samples=10)
     assert found.status.code == "warning"
     assert f"{found.diagnostics['missing_edges']} edges that would improve the fit" in found.status.sentence
     assert "not among the candidates" in found.status.sentence
@@ -200,14 +201,14 @@ def test_improbable_edges_are_candidates_too(spec):
     noise = "equal" if isinstance(spec, EqualNoise) else "unequal"
     values = simulate("er", nodes=12, edges=24, noise=noise, rows=100, test_rows=1, seed=1).train.values
     score = spec.prepare(values)
-    exact = exact_posterior(score, edge_probability=0.2, samples=1, rng=np.random.default_rng(0)).edge_probabilities
-    found = run_orders(Orders(full=0), score, edge_probability=0.2, seed=0, samples=10)
+    expected = exact(score, edge_probability=0.2).edge_probabilities
+    found = run_orders(Orders(full=0), score, edge_prior(score.nodes, 0.2), seed=0, samples=10)
     left = (found.edge_probabilities == 0) & ~np.eye(12, dtype=bool)
     # Half a percent is where candidates begin.
-    assert exact[left].max() < 0.01
-    assert found.diagnostics["left_out_edges"] == pytest.approx(exact[left].sum(), abs=0.02)
+    assert expected[left].max() < 0.01
+    assert found.diagnostics["left_out_edges"] == pytest.approx(expected[left].sum(), abs=0.02)
     # The chains run until the largest standard error is .006 as they estimate it.
-    assert np.abs(found.edge_probabilities - exact).max() < 4 * 0.006
+    assert np.abs(found.edge_probabilities - expected).max() < 4 * 0.006
 
 
 def test_sweeps_shrink_smoothly_with_the_number_of_columns():
@@ -234,7 +235,7 @@ def test_dense_graph_beyond_the_tables_runs_and_is_not_trusted():
     # Such chains once kept orders that put nodes before parents fixed later, and the search met cycles.
     truth = simulate("er", nodes=50, edges=200, test_rows=1, seed=1000)
     spec = Orders(max_candidates=8, sweeps=40, max_sweeps=40, rounds=3, levels=4)
-    found = run_orders(spec, BGe().prepare(truth.train.values), edge_probability=0.16, seed=0, samples=20)
+    found = run_orders(spec, BGe().prepare(truth.train.values), edge_prior(truth.train.d, 0.16), seed=0, samples=20)
     assert found.samples.all_acyclic()
     assert found.status.code == "warning"
 
@@ -245,7 +246,9 @@ def test_second_opinion_mends_a_hub_that_was_fixed_wrongly():
     # the true one, with an average precision of .72.
     truth = simulate("sf", nodes=50, edges=50, test_rows=1, seed=1002)
     score, prior = BGe().prepare(truth.train.values), edge_prior(50, 2 / 49)
-    found = run_orders(Orders(sweeps=60, max_sweeps=60, levels=4), score, edge_probability=2 / 49, seed=0, samples=50)
+    found = run_orders(
+        Orders(sweeps=60, max_sweeps=60, levels=4), score, edge_prior(score.nodes, 2 / 49), seed=0, samples=50
+    )
     best = max(log_score_of(score, prior, [np.flatnonzero(g[:, j]) for j in range(50)]) for g in found.samples.dense())
     true = log_score_of(score, prior, [np.flatnonzero(truth.graph[:, j]) for j in range(50)])
     assert best > true - 10
@@ -254,7 +257,7 @@ def test_second_opinion_mends_a_hub_that_was_fixed_wrongly():
 
 def test_time_limit_and_interrupt_return_what_is_there(seven):
     score = BGe().prepare(seven.train.values)
-    late = run_orders(SPEC, score, edge_probability=0.2, seed=0, samples=10, deadline=time.monotonic() - 1)
+    late = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=0, samples=10, deadline=time.monotonic() - 1)
     assert late.status.code == "interrupted"
     assert "time limit" in late.status.sentence
     assert late.samples.all_acyclic()
@@ -263,7 +266,7 @@ def test_time_limit_and_interrupt_return_what_is_there(seven):
         if progress.detail == "sampling orders":
             raise KeyboardInterrupt
 
-    stopped = run_orders(SPEC, score, edge_probability=0.2, seed=0, samples=10, progress=press_keys)
+    stopped = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=0, samples=10, progress=press_keys)
     assert stopped.status.code == "interrupted"
     assert "interrupt" in stopped.status.sentence
     assert stopped.diagnostics["sweeps"] == 10
@@ -273,7 +276,7 @@ def test_time_limit_and_interrupt_return_what_is_there(seven):
 def test_gaussian_process_beyond_full_tables():
     truth = simulate("er", nodes=16, edges=16, mechanism="gp", rows=400, seed=3)
     score = GaussianProcess().prepare(truth.train.values)
-    found = run_orders(Orders(max_candidates=10), score, edge_probability=0.1, seed=0, samples=50)
+    found = run_orders(Orders(max_candidates=10), score, edge_prior(score.nodes, 0.1), seed=0, samples=50)
     probabilities = found.edge_probabilities
     # Nodes of up to three parents are plain at 400 rows; the surest edges must be right.
     surest = np.argsort(-probabilities, axis=None)[: truth.graph.sum() // 2]
@@ -289,4 +292,4 @@ def test_refuses_settings_that_make_no_sense():
         Orders(max_candidates=30)
     score = EqualNoise(variance=1.0).prepare(np.random.default_rng(0).standard_normal((20, 3)))
     with pytest.raises(ConfigError, match="start_order"):
-        run_orders(Orders(), score, start_order=np.array([0, 0, 1]))
+        run_orders(Orders(), score, edge_prior(score.nodes, 0.1), start_order=np.array([0, 0, 1]))

@@ -11,18 +11,18 @@ from scipy.special import logsumexp
 
 import vcuda
 from vcuda.dags.priority import PriorityDags, PriorityParams
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError, DataError, RunError
 from vcuda.models import Linear
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
-from vcuda.models.gaussian_process import GaussianProcess, _kernel_features
-from vcuda.models.scores import BGe, EqualNoise
-from vcuda.posterior import predictive as predictive_module
-from vcuda.posterior import predictives as predictives_module
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.gaussian_process import prediction as predictive_module
+from vcuda.models.gaussian_process import score as score_module
+from vcuda.models.gaussian_process.score import _kernel_features
+from vcuda.models.linear import BGe, EqualNoise
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.posterior import Posterior, Status
-from vcuda.posterior.predictives import predictive_for
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.storage import load, save
@@ -49,7 +49,7 @@ def table(rows, seed=0):
 def prepared(name, data, **settings):
     score = SPECS[name].prepare(data.values)
     variance = 0.6 if name == "shared noise" else None
-    return (score.at(variance) if variance else score), predictive_for(score, data, noise_variance=variance, **settings)
+    return (score.at(variance) if variance else score), score.predictive(data, value=variance, **settings)
 
 
 def score_of_rows(score, rows):
@@ -71,9 +71,9 @@ def score_of_rows(score, rows):
             squares=np.diag(products(rows, rows)),
             noise=replace(score.noise, rows=count),
         )
-    if hasattr(score, "columns"):
+    if score.columns is not None:
         features = tuple(_kernel_features(column, score.length_scale) for column in rows.T)
-        return replace(score, columns=rows, features=features, noise=replace(score.noise, rows=count), known={})
+        return replace(score, columns=rows, features=features, noise=replace(score.noise, rows=count))
     return replace(score, gram=products(rows, rows, getattr(score, "mean_rows", 1.0)), rows=count)
 
 
@@ -135,12 +135,12 @@ def test_few_features_do_for_one_parent_and_many_parents_take_the_full_kernel():
 
 
 def test_a_large_table_keeps_some_rows_and_predicts_almost_the_same(monkeypatch):
-    monkeypatch.setattr(predictives_module, "KERNEL_ROWS", 150)
+    monkeypatch.setattr(score_module, "KERNEL_ROWS", 150)
     data = vcuda.as_dataset(table(600))
     _, kept = prepared("gp", data)
     assert kept.columns.shape == (150, 4)
     assert kept.noise.rows == 150
-    monkeypatch.setattr(predictives_module, "KERNEL_ROWS", 4000)
+    monkeypatch.setattr(score_module, "KERNEL_ROWS", 4000)
     _, full = prepared("gp", data)
     new = full.scaling.apply(table(100, seed=1))
     few, all_rows = (graph_posterior.column(0, np.array([1, 2, 3]), new) for graph_posterior in (kept, full))
@@ -169,9 +169,9 @@ def test_densities_integrate_to_one_around_the_mean(name):
 
 def test_categories_have_no_predictions_and_a_shared_noise_needs_its_variance():
     data = vcuda.as_dataset(np.random.default_rng(0).integers(0, 3, size=(30, 3)).astype(float))
-    assert predictive_for(BDeu().prepare(data.values), data) is None
-    with pytest.raises(ConfigError, match="noise_variance"):
-        predictive_for(EqualNoise().prepare(data.values), data)
+    assert BDeu().prepare(data.values).predictive(data) is None
+    with pytest.raises(ConfigError, match="the noise variance is needed"):
+        EqualNoise().prepare(data.values).predictive(data)
 
 
 def test_scalings_undo_what_they_apply_and_compose():

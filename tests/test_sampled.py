@@ -5,11 +5,9 @@ import pytest
 from scipy.integrate import quad
 
 import vcuda
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
-from vcuda.models.scores import BGe, EqualNoise
-from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.predictive import LinearPredictive
-from vcuda.posterior.predictives import predictive_for
+from vcuda.models.linear import BGe, EqualNoise, LinearPredictive
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 
@@ -47,7 +45,7 @@ def test_the_density_of_a_row_is_what_the_score_gains_by_it(simulation, spec):
     little: a hundredth of a nat.
     """
     train, parents = simulation.train, [1, 3]
-    graph_posterior = predictive_for(spec.prepare(train.values), train)
+    graph_posterior = spec.prepare(train.values).predictive(train)
     for row in simulation.test.values[:5]:
         more = np.vstack([train.values, row])
 
@@ -112,7 +110,7 @@ def test_predictions_are_the_average_over_graphs_one_by_one(simulation):
     train, test = simulation.train, simulation.test.values
     graphs = np.zeros((3, 5, 5), dtype=bool)
     graphs[0, 1, 0] = graphs[0, 3, 0] = graphs[1, 1, 0] = graphs[1, 3, 0] = graphs[1, 2, 4] = graphs[2, 0, 2] = True
-    predictive = predictive_for(BGe().prepare(train.values), train)
+    predictive = BGe().prepare(train.values).predictive(train)
     alone = [
         SampledGraphs(GraphSamples.from_dense(train.names, graph), graph.astype(float), predictive).predict(
             np.random.default_rng(0), test, 1

@@ -15,7 +15,8 @@ from vcuda.graphs import cpdag, enumerate_dags
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.scores import BGe, EqualNoise, SharedNoise, schur_tables
+from vcuda.models.linear import BGe, EqualNoise, SharedNoise
+from vcuda.models.sets import schur_tables
 
 
 def number_table(rows: int = 80, seed: int = 0) -> np.ndarray:

@@ -31,7 +31,7 @@ from vcuda.fitting.spec import (
 )
 from vcuda.infer.scored import SCORES
 from vcuda.models import MODELS
-from vcuda.models.base import Noise
+from vcuda.models.protocol import Noise
 from vcuda.outputs.reproduction import python_lines, shell_line
 
 TABLE = pd.DataFrame(np.random.default_rng(5).lognormal(size=(60, 3)), columns=["a", "b", "c"])

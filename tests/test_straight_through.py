@@ -21,7 +21,7 @@ from vcuda.infer.straight_through.early_stopping import EarlyStopping, choose
 from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
 from vcuda.infer.straight_through.program import Problem, Program
 from vcuda.models import MLP, Linear
-from vcuda.models.base import log_density
+from vcuda.models.functional.base import log_density
 
 QUICK = StraightThrough(epochs=20, restarts=2, graph_samples=2, validation_graphs=4)
 

@@ -13,7 +13,7 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
-from vcuda.models.scores import BGe
+from vcuda.models.linear import BGe
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
 from vcuda.posterior.samples import GraphSamples

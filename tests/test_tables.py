@@ -15,9 +15,9 @@ from vcuda.infer.orders.greedy_parents import choose_parents, parents_in_order
 from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.sweeps import masks_of, spread
 from vcuda.infer.orders.table_layout import network_of
-from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.models.categorical import BDeu
-from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore
+from vcuda.models.linear import BGe, EqualNoise, EqualNoiseScore
+from vcuda.models.linear.top_down import likely_noise, top_down_order
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_selection_finds_the_parents_among_predecessors():
 @pytest.mark.parametrize("family", ["er", "sf"])
 def test_top_down_order_points_every_edge_forward(family):
     truth = simulate(family, nodes=100, edges=100, seed=11)
-    order = top_down_order(unit_noise(truth.train.values), edge_prior(100, 0.02))
+    order = top_down_order(unit_noise(truth.train.values), edge_prior(100, 0.02).log_odds)
     rank = np.argsort(order)
     assert np.array_equal(np.sort(order), np.arange(100))
     assert np.all(rank[truth.sources] < rank[truth.targets])
@@ -208,10 +208,10 @@ def test_tables_that_there_is_no_time_for_are_not_made(six):
 def test_an_order_that_there_is_no_time_for_ends_by_variance(six):
     score, prior = unit_noise(six.train.values), edge_prior(6, 0.2)
     by_variance = np.argsort(six.train.values.var(axis=0))
-    assert np.array_equal(top_down_order(score, prior, go_on=answers(0)), by_variance)
-    begun = top_down_order(score, prior, go_on=answers(2))
+    assert np.array_equal(top_down_order(score, prior.log_odds, go_on=answers(0)), by_variance)
+    begun = top_down_order(score, prior.log_odds, go_on=answers(2))
     assert np.array_equal(np.sort(begun), np.arange(6))
-    assert np.array_equal(begun[:1], top_down_order(score, prior)[:1])
+    assert np.array_equal(begun[:1], top_down_order(score, prior.log_odds)[:1])
     parents = parents_in_order(score, prior, np.arange(6), go_on=answers(3))
     assert all(chosen.size == 0 for chosen in parents[3:])
 

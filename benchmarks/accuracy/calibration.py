@@ -19,10 +19,11 @@ from scipy.stats import wishart
 
 from benchmarks.accuracy.cases import Case
 from vcuda.dags.base import DagPrior
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
 from vcuda.infer.variational import Variational, run_variational
-from vcuda.models.scores import BGe, BGeScore, EqualNoise, EqualNoiseScore, SharedNoise
+from vcuda.models.linear import BGe, BGeScore, EqualNoise, EqualNoiseScore, SharedNoise
 
 BINS = 10
 INTERCEPT_ROWS = 1.0
@@ -117,17 +118,17 @@ def _normal_wishart(spec: BGe, parents: int, rng: np.random.Generator) -> tuple[
 
 def _exact(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
     rng = np.random.default_rng(seed)
-    result = exact_posterior(score, edge_probability=probability, samples=1, rng=rng)
+    result = exact_posterior(score, edge_prior(score.nodes, probability), samples=1, rng=rng)
     return result.edge_probabilities, "ok"
 
 
 def _orders(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
-    result = run_orders(Orders(), score, edge_probability=probability, samples=1, seed=seed)
+    result = run_orders(Orders(), score, edge_prior(score.nodes, probability), samples=1, seed=seed)
     return result.edge_probabilities, result.status.code
 
 
 def _variational(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
-    result = run_variational(Variational(), score, edge_probability=probability, seed=seed)
+    result = run_variational(Variational(), score, edge_prior(score.nodes, probability), seed=seed)
     return result.edge_probabilities, result.status.code
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from vcuda.dags.base import DagPrior
 from vcuda.graphs import topological_order_edges
-from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessScore
-from vcuda.models.scores import set_sizes
+from vcuda.models.caching import CachedScore, SetCache
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.sets import set_sizes
 
 POOL, LARGEST_POOL = 10, 20
 SPEC = GaussianProcess()
@@ -31,8 +32,9 @@ def known_order_posterior(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
     sources, targets = np.nonzero(truth)
     order = topological_order_edges(sources, targets, nodes)
     prior = DagPrior.for_nodes(nodes).edge_probability
-    score = SPEC.prepare(values)
-    singles = np.stack([score.scores_of_set((node,)) for node in range(nodes)])
+    prepared = SPEC.prepare(values)
+    score = CachedScore(prepared, SetCache())
+    singles = np.stack([prepared.evaluate((node,)) for node in range(nodes)])
     edges = np.zeros((nodes, nodes))
     for place, node in enumerate(order.tolist()):
         before = order[:place]
@@ -46,7 +48,7 @@ def known_order_posterior(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _marginals(
-    score: GaussianProcessScore, node: int, pool: np.ndarray, true: np.ndarray, edge_probability: float
+    score: CachedScore, node: int, pool: np.ndarray, true: np.ndarray, edge_probability: float
 ) -> np.ndarray:
     """The probability of each member of the pool (c,) to be a parent."""
     sizes = set_sizes(pool.size)

@@ -16,7 +16,7 @@ from vcuda.baselines import dibs_likelihoods, dibs_program, grandag, mcsl
 from vcuda.baselines.augmented_lagrangian import acyclicity, penalty
 from vcuda.baselines.networks import path_strengths
 from vcuda.infer.compilation import double_precision
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 
 MULTIPLIER, WEIGHT = 0.3, 0.01
 HIDDEN: tuple[tuple[int, ...], ...] = ((), (6, 6))

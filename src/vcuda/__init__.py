@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from vcuda.metrics import evaluate as evaluate
     from vcuda.models.additive import AdditiveBasis as AdditiveBasis
     from vcuda.models.categorical import BDeu as BDeu
+    from vcuda.models.functional import MLP as MLP
+    from vcuda.models.functional import Linear as Linear
     from vcuda.models.gaussian_process import GaussianProcess as GaussianProcess
-    from vcuda.models.linear import Linear as Linear
-    from vcuda.models.mlp import MLP as MLP
-    from vcuda.models.scores import BGe as BGe
-    from vcuda.models.scores import EqualNoise as EqualNoise
+    from vcuda.models.linear import BGe as BGe
+    from vcuda.models.linear import EqualNoise as EqualNoise
     from vcuda.posterior import GraphSamples as GraphSamples
     from vcuda.posterior import Posterior as Posterior
     from vcuda.posterior import Status as Status
@@ -64,9 +64,8 @@ _HOMES = {
     "vcuda.dags.base": ("DagPrior",),
     "vcuda.dags.priority": ("PriorityDags",),
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
-    "vcuda.models.linear": ("Linear",),
-    "vcuda.models.mlp": ("MLP",),
-    "vcuda.models.scores": ("BGe", "EqualNoise"),
+    "vcuda.models.functional": ("Linear", "MLP"),
+    "vcuda.models.linear": ("BGe", "EqualNoise"),
     "vcuda.models.gaussian_process": ("GaussianProcess",),
     "vcuda.models.additive": ("AdditiveBasis",),
     "vcuda.models.categorical": ("BDeu",),

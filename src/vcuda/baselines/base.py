@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.infer.progress import Pace, Progress, ProgressCallback
-from vcuda.posterior.graph_posterior import Scaling
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples

@@ -12,7 +12,7 @@ import optax
 from vcuda.baselines.networks import fan_in_layers
 from vcuda.dags.base import edge_kl
 from vcuda.dags.permutation import SinkhornParams, TopKParams
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 
 if TYPE_CHECKING:
     from vcuda.baselines.dds import Dds

@@ -18,8 +18,9 @@ from jax.scipy.special import gammaln
 
 from vcuda.baselines.dibs_families import distinct_families
 from vcuda.baselines.networks import predict
-from vcuda.models.mlp import Layers
-from vcuda.models.scores import LOG_TWO_PI, BGeScore
+from vcuda.models.functional.mlp import Layers
+from vcuda.models.linear import BGeScore
+from vcuda.models.linear.score import LOG_TWO_PI
 from vcuda.posterior.point import Networks
 
 Array = jax.Array | np.ndarray
@@ -88,7 +89,7 @@ class BGeLikelihood:
         nodes = score.nodes
         table = np.zeros((nodes, 0))
         if nodes <= TABLE_NODES:
-            table = score.tables(np.arange(nodes), _others(nodes))
+            table = score.tables(range(nodes), _others(nodes), np.zeros((nodes, 0), dtype=np.int64))
         matrix = score.gram + self.ridge * np.eye(nodes)
         return Moments(matrix, np.array(float(score.rows)), table)
 

@@ -18,7 +18,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
 

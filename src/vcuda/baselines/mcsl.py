@@ -20,7 +20,7 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision, use_compilation_cache
 from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
 

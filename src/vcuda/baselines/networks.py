@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcuda.models.mlp import Layers
+from vcuda.models.functional.mlp import Layers
 from vcuda.posterior.point import Networks
 
 Array = jax.Array | np.ndarray

@@ -10,7 +10,8 @@ from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
-from vcuda.models.categorical import BDeu
+from vcuda.models import FAMILIES
+from vcuda.models.protocol import ScoreSpec
 
 ENGINES_FOR_CATEGORIES = ("auto", "exact", "orders")
 
@@ -22,7 +23,8 @@ def resolve_categorical(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]
     that model is asked for. Everything else passes as it is.
     """
     model: Any = spec.model
-    asked = isinstance(model, BDeu) or (isinstance(model, str) and model == "categorical")
+    known = FAMILIES[model].usual if isinstance(model, str) and model in FAMILIES else model
+    asked = isinstance(known, ScoreSpec) and known.takes_categories
     if table.categories is None and not asked:
         return table, model, []
     sentences = []
@@ -37,7 +39,7 @@ def resolve_categorical(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]
         model = "categorical"
         sentences = ["Every column holds categories, so the model is categorical: it was not compared with others."]
     _check(spec)
-    return as_categories(table, most=model.max_levels if isinstance(model, BDeu) else MOST_LABELS), model, sentences
+    return as_categories(table, most=MOST_LABELS if isinstance(model, str) else model.max_levels), model, sentences
 
 
 def _check(spec: FitSpec) -> None:

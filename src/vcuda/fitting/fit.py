@@ -23,14 +23,16 @@ from vcuda.fitting.categorical import resolve_categorical
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import STREAMED, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
+from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.progress import silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.workers import mapped_by
-from vcuda.models import MODELS
+from vcuda.models import FAMILIES, MODELS
+from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
 from vcuda.posterior.provenance import Provenance
 
@@ -85,7 +87,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         request = Request(
             table=table,
             spec=spec,
-            rules=rules,
+            edges=prior_of_rules(table.d, dag_prior.edge_probability, rules),
             logarithm=marked,
             standardise=spec.standardise,
             seed=spec.seed,
@@ -137,12 +139,12 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:
-    """Whether statistics of the table are enough: for linear and additive scores."""
+    """Whether statistics of the table are enough."""
     if _is_baseline(spec.engine) or spec.preset == "paper" or _is_gradient_trained(spec.model, spec.engine):
         return False
     if isinstance(spec.model, str):
-        return spec.model in ("auto", "linear", "additive")
-    return isinstance(spec.model, STREAMED)
+        return spec.model == "auto" or (spec.model in FAMILIES and FAMILIES[spec.model].usual.streams)
+    return isinstance(spec.model, ScoreSpec) and spec.model.streams
 
 
 def _route(spec: FitSpec) -> Route:

@@ -12,16 +12,17 @@ from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
 from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
+from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.infer.scored import SCORES, ScoredEngine, ScoredTable, rescaled, run_scored, score_for
+from vcuda.infer.scored import ScoredEngine, ScoredTable, rescaled, run_scored
 from vcuda.infer.selection.cost import Cost, check_cost
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import Choice, choose_model
@@ -29,11 +30,9 @@ from vcuda.infer.straight_through import StraightThrough, run_straight_through
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.memory import memory_available
-from vcuda.models import MODELS
-from vcuda.models.additive import AdditiveBasis
-from vcuda.models.base import FunctionalModel, Noise
-from vcuda.models.scores import BGe, EqualNoise, EqualNoiseScore, ScoreSpec, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models import FAMILIES, MODELS
+from vcuda.models.functional.base import FunctionalModel
+from vcuda.models.protocol import Noise, ScoreSpec
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
@@ -45,10 +44,6 @@ ENGINES: dict[str, type] = {
     "variational": Variational,
     "straight-through": StraightThrough,
 }
-# What is compared for engines that do not take every model; by gradient "nonlinear" is then an MLP.
-NARROW_CHOICE = ("linear", "additive")
-# Scores that need no rows, but only statistics of them.
-STREAMED = (EqualNoise, BGe, AdditiveBasis)
 # A fit that takes less is not announced.
 WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
@@ -58,12 +53,12 @@ METHOD_SECONDS = 300.0
 
 
 class Request(NamedTuple):
-    """What was asked for (``spec``), and what changes while a table is fitted: ``rules`` is what is known of the edges,
+    """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
     ``workers`` is where parts of the work may be done."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
-    rules: EdgeRules | None
+    edges: EdgePrior
     logarithm: np.ndarray | None
     standardise: bool
     seed: int
@@ -77,12 +72,11 @@ class Request(NamedTuple):
         assert isinstance(self.spec.prior, DagPrior)
         return self.spec.prior
 
-    def prepared(self, spec: EqualNoise | ScoreSpec) -> ScoredTable:
+    def prepared(self, spec: ScoreSpec) -> ScoredTable:
         """The table with a score that was asked for."""
         marked = np.zeros(self.table.d, dtype=bool) if self.logarithm is None else self.logarithm
         if isinstance(self.table, Dataset):
             return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
-        assert isinstance(spec, STREAMED)
         return ScoredTable.stream(
             self.table,
             spec,
@@ -122,9 +116,8 @@ def fit_scored(
     outcome = run_scored(
         engine,  # type: ignore[arg-type]
         chosen,
-        prior=request.prior,
+        prior=request.edges,
         seed=request.seed,
-        rules=request.rules,
         progress=request.progress,
         deadline=request.deadline,
         checkpointer=_checkpointer_of(request, engine, info),
@@ -172,9 +165,9 @@ def _score(
             reasons["sentences"].append(f"Model, noise and logarithms were chosen on {rows}, drawn at random.")
             scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
     elif isinstance(model, str):
-        spec, name, reasons = score_for(model, noise), {"name": model, "noise": noise or "unequal"}, {"sentences": []}
-        if model == "categorical":
-            del name["noise"]
+        spec, reasons = _named_spec(model, noise), {"sentences": []}
+        own = noise or FAMILIES[model].usual_noise
+        name = {"name": model} | ({} if own is None else {"noise": own})
         scored = request.prepared(spec)
     else:
         spec, name, reasons = model, {"name": type(model).__name__}, {"sentences": []}
@@ -184,15 +177,21 @@ def _score(
     return scored, {"model": described, "logarithm": logarithm, "choice": reasons}
 
 
+def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:
+    """The score of a model given by name."""
+    if model not in FAMILIES:
+        raise ConfigError(f"this engine takes model {', '.join(FAMILIES)}, not {model!r}")
+    return FAMILIES[model].spec_for(noise)
+
+
 def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
     """The model by its evidence, within its share of the time."""
     kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
     share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
-        edge_probability=request.prior.edge_probability,
-        rules=request.rules,
-        models=("linear", *SCORES) if _takes_processes(request, kind, engine) else NARROW_CHOICE,
+        request.edges,
+        models=[name for name in FAMILIES if _takes_slow_models(request, kind, engine) or not _is_slow(name)],
         noise=noise,
         logarithm=request.logarithm,
         positive=None if isinstance(request.table, Dataset) else request.table.positive,
@@ -204,8 +203,15 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
     )
 
 
-def _takes_processes(request: Request, kind: Any, engine: Any) -> bool:
-    """Whether a Gaussian process may be chosen: not by engines that have none, nor for a table that stays on disk."""
+def _is_slow(name: str) -> bool:
+    return any(candidate.slow for candidate in FAMILIES[name].candidates)
+
+
+def _takes_slow_models(request: Request, kind: Any, engine: Any) -> bool:
+    """Whether a slow model may be chosen: not by engines that have none, nor for a table that stays on disk.
+
+    By gradient "nonlinear" is an MLP, whichever model the evidence has it from.
+    """
     return isinstance(request.table, Dataset) and (kind in (Exact, Orders) or engine == "auto")
 
 
@@ -227,9 +233,9 @@ def fit_by_gradient(
         table,
         model=functional,
         prior=request.prior,
+        edges=request.edges,
         seed=request.seed,
         units=units,
-        **({} if request.rules is None else request.rules._asdict()),
         progress=request.progress,
         deadline=request.deadline,
         checkpointer=_checkpointer_of(request, chosen, info),
@@ -240,7 +246,7 @@ def fit_by_gradient(
 
 def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:
     """Said when equal noise was used on raw scales: the columns' units then help to decide directions."""
-    if standardise or not isinstance(scored.score, SharedNoise | EqualNoiseScore):
+    if standardise or not scored.score.tells_direction:
         return None
     probabilities = outcome.graph_posterior.edge_probabilities()
     rising = scored.data.scale[:, None] < scored.data.scale

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 from vcuda.arguments import LARGEST_SEED, flag, number, plain, seed_of, time_limit_of, whole_number
 from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError
+from vcuda.models import MODEL_NAMES as NAMED_MODELS
 from vcuda.specs import to_json
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from vcuda.fitting.routes import Engine
     from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.infer.progress import ProgressCallback
-    from vcuda.models.base import FunctionalModel, Noise
-    from vcuda.models.scores import ScoreSpec
+    from vcuda.models.functional.base import FunctionalModel
+    from vcuda.models.protocol import Noise, ScoreSpec
 
 Preset = Literal["default", "paper"]
 # The names that people give; a test compares them with what the package has.
-MODEL_NAMES = ("auto", "linear", "mlp", "gp", "additive", "categorical")
+MODEL_NAMES = ("auto", *NAMED_MODELS)
 NOISE_NAMES = ("unit", "equal", "unequal")
 BASELINE_NAMES = (
     "empty",
@@ -203,11 +204,10 @@ def model_of(value: Any) -> Any:
     """The name of a model, or a spec of one."""
     if isinstance(value, str):
         return one_of("model", value, MODEL_NAMES)
-    from vcuda.infer.scored import SCORES
     from vcuda.models import MODELS
-    from vcuda.models.scores import BGe, EqualNoise
+    from vcuda.models.protocol import ScoreSpec
 
-    return _spec_of("model", value, (*MODELS.values(), EqualNoise, BGe, *SCORES.values()), "MLP(hidden=(64,))")
+    return _spec_of("model", value, (*MODELS.values(), ScoreSpec), "MLP(hidden=(64,))")
 
 
 def engine_of(value: Any) -> Any:

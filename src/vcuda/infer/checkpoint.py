@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from vcuda.models.gaussian_process import GaussianProcessScore, SetMemory
-from vcuda.models.interventions import InterventionalScore
+from vcuda.models.caching import SetMemory
+from vcuda.models.caching import cached as cached_sets
+from vcuda.models.protocol import LocalScore
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -168,16 +168,10 @@ def _placed(array: np.ndarray, like: Any) -> Any:
     return jax.device_put(array, like.sharding if len(like.sharding.device_set) > 1 else None)
 
 
-def remembering(score: Any, checkpointer: Checkpointer) -> Any:
-    """A Gaussian process score, or one whose parts are such, that asks the journal before it scores a set; any other
-    as it is.
+def remembering(score: LocalScore, checkpointer: Checkpointer) -> LocalScore:
+    """A score that asks the checkpoint before it computes a slow set; others as they are.
 
-    The sets it knows already are not preloaded: which sets have been scored so far decides what growing tables hold.
+    The sets that the checkpoint knows already are not preloaded: lazy tables hold those that were asked for.
     """
-    if isinstance(score, InterventionalScore):
-        return score.with_parts([remembering(part, checkpointer) for part in score.parts])
-    if not isinstance(score, GaussianProcessScore):
-        return score
-    of = fingerprint(score.columns, score.amplitudes, score.length_scale, score.noise)
-    memory = checkpointer.sets(of)
-    return score if memory is None else replace(score, memory=memory)
+    remembered: LocalScore = cached_sets(score, lambda content: checkpointer.sets(fingerprint(*content)))
+    return remembered

@@ -23,7 +23,7 @@ import numpy as np
 
 from vcuda.errors import RunError
 from vcuda.infer.checkpoint import Arrays, Checkpointer, no_checkpoint
-from vcuda.models.gaussian_process import SetMemory
+from vcuda.models.caching import SetMemory
 from vcuda.posterior.archives import (
     UNREADABLE,
     check_json_size,
@@ -377,7 +377,7 @@ class _SetScores:
 
 
 def _fit_together(sets: Any, scores: Any) -> bool:
-    """Whether these are what was written: a score of every column for each set."""
+    """Whether these are what was written: scores for each set."""
     found = (sets, scores)
     return (
         all(isinstance(array, np.ndarray) and array.ndim == 2 for array in found)

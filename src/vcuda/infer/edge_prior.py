@@ -6,21 +6,54 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import is_dag
 
 
 class EdgePrior(NamedTuple):
-    """Prior of each edge i -> j given that i comes before j, each (d, d).
+    """The prior that engines take: of each edge i -> j given that i comes before j, each (d, d).
 
     ``log_odds`` of pi_ij, minus infinity where forbidden; ``log_absent``, log(1 - pi_ij); ``required``
     booleans. A certain edge has 0 for both numbers, a forbidden one 0 for the second: what is sure costs
-    nothing.
+    nothing. ``edge_probability`` is the pi that all edges share, apart from what is sure; None where single edges have
+    their own.
     """
 
     log_odds: np.ndarray
     log_absent: np.ndarray
     required: np.ndarray
+    edge_probability: float | None = None
+
+    @property
+    def nodes(self) -> int:
+        return len(self.required)
+
+    @property
+    def free(self) -> np.ndarray:
+        """The edges (d, d) that may be or not."""
+        return np.isfinite(self.log_odds) & ~self.required
+
+    def allowed_parents(self, node: int) -> np.ndarray:
+        """The columns (k,) that may be parents of a node, those among them that must be."""
+        return np.setdiff1d(np.flatnonzero(self.log_odds[:, node] > -np.inf), [node])
+
+    def required_parents(self) -> list[np.ndarray]:
+        """For each node the parents that it must have."""
+        return [np.flatnonzero(column) for column in self.required.T]
+
+    def log_odds_of(self, graph: np.ndarray) -> float:
+        """What the edges of a graph (d, d) add to its log probability."""
+        return float(self.log_odds[graph].sum())
+
+    def among(self, columns: np.ndarray) -> EdgePrior:
+        """The prior of the edges between some columns (k,), in their order."""
+        both = np.ix_(columns, columns)
+        return EdgePrior(self.log_odds[both], self.log_absent[both], self.required[both], self.edge_probability)
+
+    def hold(self, probabilities: np.ndarray) -> np.ndarray:
+        """Edge probabilities (d, d) without the rounding of what is certain: 1 if required, 0 if forbidden."""
+        return np.where(self.required, 1.0, np.where(np.isfinite(self.log_odds), probabilities, 0.0))
 
 
 def edge_prior(
@@ -57,4 +90,9 @@ def edge_prior(
     absent = -np.logaddexp(0.0, odds)
     absent[certain] = 0.0
     odds[forbidden] = -np.inf
-    return EdgePrior(odds, absent, must)
+    return EdgePrior(odds, absent, must, edge_probability if log_odds is None else None)
+
+
+def prior_of_rules(nodes: int, edge_probability: float, rules: EdgeRules | None) -> EdgePrior:
+    """Combine one probability with what is known of the edges, if anything."""
+    return edge_prior(nodes, edge_probability, **({} if rules is None else rules._asdict()))

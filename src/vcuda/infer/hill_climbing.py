@@ -9,7 +9,7 @@ import numpy as np
 from vcuda.graphs import ancestors, topological_order
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import always
-from vcuda.models.scores import BGeScore, LocalScore
+from vcuda.models.protocol import LocalScore
 
 # Gains below this are rounding, or the two directions of an edge that the score cannot tell apart.
 LEAST_GAIN = 1e-6
@@ -86,7 +86,7 @@ def climb_on(
     height, moves, idle = best.total(), 0, 0
     while idle < patience and moves < most_moves and go_on():
         other = best.copy()
-        if isinstance(score, BGeScore):
+        if score.score_equivalent:
             other.set(_equivalent(other.graph, prior, rng))
         other.set(_loosened(other.graph, prior, rng))
         moves += other.climb(rng.uniform(0.5, 1.0, size=graph.shape), go_on=go_on) + other.climb(go_on=go_on)
@@ -124,7 +124,7 @@ class _Path:
     def total(self) -> float:
         score, prior, _ = self._of
         fits = (score.score(node, np.flatnonzero(parents).tolist()) for node, parents in enumerate(self.graph.T))
-        return float(sum(fits) + prior.log_odds[self.graph].sum())
+        return float(sum(fits) + prior.log_odds_of(self.graph))
 
     def set(self, graph: np.ndarray) -> None:
         """Go to another DAG."""

@@ -1,4 +1,4 @@
-"""Sets of parents of Gaussian processes, scored ahead on workers, many at once.
+"""Sets of parents that take milliseconds each, scored ahead on workers, many at once.
 
 A search asks for one set after the other, and what it asks for next depends on the answers. But it goes through many
 targets that do not depend on each other: written as generators that yield the sets which they are about to ask for,
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.workers import SERIAL, Workers, chunked
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import kind_of, score_of
+from vcuda.models.caching import CachedScore
+from vcuda.models.protocol import LocalScore, SetKey
 
+# Sets of parents of a target that a search is about to ask for.
 Sets = Iterable[Sequence[int]]
 Result = TypeVar("Result")
 Steps = Generator[Sets, None, Result]
@@ -30,9 +30,9 @@ WORTH_SECONDS = 0.1
 PARTS_A_WORKER, SECONDS_A_PART = 4, 0.03
 
 
-def evaluated(score: GaussianProcessScore, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The scores (k, d) of k sets of parents."""
-    return np.stack([score.evaluate(parents) for parents in sets])
+def evaluated(score: LocalScore, keys: Sequence[SetKey]) -> np.ndarray:
+    """The scores of k sets of parents, (k, d) of all targets or (k, 1) of one."""
+    return np.stack([score.evaluate(key) for key in keys])
 
 
 def finished(steps: Steps[Result]) -> Result:
@@ -48,7 +48,7 @@ def finished(steps: Steps[Result]) -> Result:
 class Prefetch:
     """Scores sets before they are asked for, where there are workers for it.
 
-    ``go_on`` is asked between batches; ``told`` hears now and then that sets are being scored.
+    ``go_on`` is asked between batches; ``on_progress`` hears now and then that sets are being scored.
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class Prefetch:
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.workers, self.go_on, self.on_progress = workers, go_on, on_progress
-        # The scores as they are sent: without what they remember, and always the same objects, which are sent once.
-        self._bare: dict[int, tuple[GaussianProcessScore, GaussianProcessScore]] = {}
         # What a set of so many parents takes here; it decides where sets are scored, and no number.
         self._seconds: dict[tuple[int, int], float] = {}
 
@@ -69,66 +67,60 @@ class Prefetch:
         """Whether anybody works on the sets beside this process."""
         return self.workers.count > 1
 
-    def in_step(self, searches: Iterable[tuple[GaussianProcessScore, Steps[Any]]]) -> None:
-        """Go through searches side by side, and score all sets that they are about to ask for together.
+    def in_step(self, searches: Iterable[tuple[CachedScore, int, Steps[Any]]]) -> None:
+        """Go through searches side by side, each for the parents of a target, and score all sets that they are about to
+        ask for together.
 
-        The searches must look scores up by `GaussianProcessScore.foreseen`, which remembers nothing.
+        The searches must look scores up by `CachedScore.foreseen`, which does not count as asking.
         """
         under_way = list(searches)
         while under_way and self.go_on():
-            asked = [(score, steps, next(steps, None)) for score, steps in under_way]
-            self.score([(score, sets) for score, _, sets in asked if sets is not None])
-            under_way = [(score, steps) for score, steps, sets in asked if sets is not None]
+            asked = [(search, next(search[2], None)) for search in under_way]
+            self.score([(search[0], search[1], sets) for search, sets in asked if sets is not None])
+            under_way = [search for search, sets in asked if sets is not None]
 
-    def score(self, wanted: Iterable[tuple[GaussianProcessScore, Sets]]) -> None:
-        """Score sets that are not known yet, of one or several scores."""
-        new: dict[int, dict[tuple[int, ...], None]] = {}
-        scores: dict[int, GaussianProcessScore] = {}
-        for score, sets in wanted:
+    def score(self, wanted: Iterable[tuple[CachedScore, int, Sets]]) -> None:
+        """Score sets of targets that are not known yet, of one or several scores."""
+        new: dict[int, dict[SetKey, None]] = {}
+        scores: dict[int, CachedScore] = {}
+        for score, target, sets in wanted:
             scores[id(score)] = score
             for members in sets:
-                parents = tuple(sorted(int(parent) for parent in members))
-                if score.peek(parents) is None:
-                    new.setdefault(id(score), {})[parents] = None
+                key = score.inner.set_key(target, members)
+                if score.cache.peek(key) is None:
+                    new.setdefault(id(score), {})[key] = None
         for number, some in new.items():
             self._score_new(scores[number], list(some))
 
-    def full_tables(self, score: Any, prior: EdgePrior) -> None:
+    def full_tables(self, score: LocalScore, prior: EdgePrior) -> None:
         """Score ahead what the tables of all allowed parents of every node will ask for."""
-        if not self.is_worth_it or not isinstance(kind_of(score), GaussianProcessScore):
+        if not self.is_worth_it or not score.slow_sets:
             return
         searches = []
         for target in range(score.nodes):
-            part: GaussianProcessScore = score_of(score, target)
-            allowed = np.setdiff1d(np.flatnonzero(prior.log_odds[:, target] > -np.inf), [target])
-            searches.append((part, part.table_steps(part.foreseen, target, allowed)))
+            part: Any = score.of(target)
+            steps = part.table_steps(part.foreseen, target, prior.allowed_parents(target))
+            searches.append((part, target, steps))
         self.in_step(searches)
 
-    def _score_new(self, score: GaussianProcessScore, sets: list[tuple[int, ...]]) -> None:
-        sets = sorted(sets, key=len, reverse=True)
-        seconds = 0.0
-        for parents in sets:
-            key = (id(score), len(parents))
-            if key not in self._seconds:
+    def _score_new(self, score: CachedScore, keys: list[SetKey]) -> None:
+        keys = sorted(keys, key=len, reverse=True)
+        ahead, evaluate, seconds = score.cache.ahead, score.inner.evaluate, 0.0
+        for one in keys:
+            size = (id(score), len(one))
+            if size not in self._seconds:
                 began = time.perf_counter()
-                score.prefetch[parents] = score.evaluate(parents)
-                self._seconds[key] = time.perf_counter() - began
-            seconds += self._seconds[key]
-        sets = [parents for parents in sets if parents not in score.prefetch]
-        if not self.is_worth_it or not sets or seconds < WORTH_SECONDS:
-            for parents in sets:
-                score.prefetch[parents] = score.evaluate(parents)
+                ahead[one] = evaluate(one)
+                self._seconds[size] = time.perf_counter() - began
+            seconds += self._seconds[size]
+        keys = [one for one in keys if one not in ahead]
+        if not self.is_worth_it or not keys or seconds < WORTH_SECONDS:
+            for one in keys:
+                ahead[one] = evaluate(one)
             return
         # Large sets take longest, and come first: what is left at the end is small.
-        parts = chunked(sets, min(PARTS_A_WORKER * self.workers.count, int(seconds / SECONDS_A_PART)))
-        found = self.workers.map(
-            evaluated, parts, shared=self._sent(score), on_progress=lambda share: self.on_progress()
-        )
+        parts = chunked(keys, min(PARTS_A_WORKER * self.workers.count, int(seconds / SECONDS_A_PART)))
+        found = self.workers.map(evaluated, parts, shared=score.inner, on_progress=lambda share: self.on_progress())
         for part, rows in zip(parts, found, strict=True):
-            for parents, row in zip(part, rows, strict=True):
-                score.prefetch[parents] = row.copy()
-
-    def _sent(self, score: GaussianProcessScore) -> GaussianProcessScore:
-        if id(score) not in self._bare:
-            self._bare[id(score)] = (score, replace(score, known={}, prefetch={}, memory=None))
-        return self._bare[id(score)][1]
+            for one, row in zip(part, rows, strict=True):
+                ahead[one] = row.copy()

@@ -9,18 +9,12 @@ import numpy as np
 import pandas as pd
 
 from vcuda.errors import ConfigError
+from vcuda.models import model_words
 from vcuda.posterior.posterior import Posterior, as_sentence
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.structures import NamedGraph
 
-MODEL_WORDS = {
-    "linear": "linear: each variable is a weighted sum of its direct causes, plus noise",
-    "additive": "additive: each variable is a sum of smooth functions of its direct causes, plus noise",
-    "gp": "Gaussian process: each variable is a smooth function of all its direct causes together, plus noise",
-    "mlp": "neural network: each variable is a trained function of its direct causes, plus noise",
-    "categorical": "categorical: probabilities of each variable's labels for every combination of its direct causes",
-}
 NOISE_WORDS = {
     "unit": "variance one for every variable",
     "equal": "one variance shared by all variables",
@@ -76,7 +70,7 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
     answers = [
         ("Data", data["source"]),
         ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns"),
-        ("Model", MODEL_WORDS.get(model["name"], model["name"])),
+        ("Model", model_words(model["name"])),
     ]
     if posterior.categories is not None:
         answers.append(("Categories", _categories(posterior)))

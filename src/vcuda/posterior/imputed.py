@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.posterior.graph_posterior import GraphPosterior, Prediction, mixture_shares, sample_mixture
+from vcuda.models.prediction import Prediction
+from vcuda.posterior.graph_posterior import GraphPosterior, mixture_shares, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.mixture import OrderMixture
 from vcuda.posterior.point import ScoredGraphs

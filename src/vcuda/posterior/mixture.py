@@ -12,12 +12,12 @@ from scipy.special import expit, ndtr
 
 from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.lifting import Lift
+from vcuda.data.scaling import check_shapes
 from vcuda.errors import ConfigError
-from vcuda.posterior.graph_posterior import Prediction, check_shapes, sample_mixture
+from vcuda.models.prediction import Prediction, Predictive
+from vcuda.posterior.graph_posterior import sample_mixture
 from vcuda.posterior.mechanisms import CausalModel, draw_models
-from vcuda.posterior.predictive import Predictive
-from vcuda.posterior.predictives import restore_predictive
-from vcuda.posterior.sampled import predict_rows
+from vcuda.posterior.predictions import predict_rows, restore_predictive
 from vcuda.posterior.samples import GraphSamples
 
 # Half of the pairs of a sure order point against it; forgetting them halves a run folder. At d = 1,000 all that is

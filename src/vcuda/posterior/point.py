@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
+from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
-from vcuda.posterior.graph_posterior import Prediction, Scaling, check_shapes
-from vcuda.posterior.mechanisms import CausalModel, Mechanism
+from vcuda.models.prediction import Mechanism, Prediction
+from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.samples import GraphSamples
 
 

@@ -15,8 +15,8 @@ from vcuda.arguments import seed_of, whole_number
 from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
 from vcuda.data.reading import as_dataset
 from vcuda.deprecation import warn_renamed
-from vcuda.posterior.categorical import CategoricalPredictive
-from vcuda.posterior.graph_posterior import GraphPosterior, Prediction
+from vcuda.models.prediction import Prediction
+from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 
@@ -88,7 +88,7 @@ class Posterior:
     def categories(self) -> Categories | None:
         """The labels of each column where the model is categorical, otherwise None."""
         predictive = getattr(self.graph_posterior, "predictive", None)
-        return predictive.labels if isinstance(predictive, CategoricalPredictive) else None
+        return None if predictive is None else predictive.labels
 
     @property
     def edge_probabilities(self) -> pd.DataFrame:

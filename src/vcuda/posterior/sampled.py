@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
 
-from vcuda.errors import ConfigError
-from vcuda.posterior.categorical import CategoricalPredictive
-from vcuda.posterior.graph_posterior import Prediction, check_shapes
+from vcuda.data.scaling import check_shapes
+from vcuda.models.prediction import Prediction, Predictive
 from vcuda.posterior.mechanisms import CausalModel, draw_models
-from vcuda.posterior.predictive import Predictive
-from vcuda.posterior.predictives import restore_predictive
+from vcuda.posterior.predictions import predict_rows, restore_predictive
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -61,63 +58,3 @@ class SampledGraphs:
         pool = {name: arrays[name] for name in ("offsets", "sources", "targets", "weights")}
         predictive = restore_predictive(config, arrays, nodes=len(names))
         return cls(GraphSamples(names=names, **pool), arrays["marginals"], predictive)
-
-
-def predict_rows(
-    predictive: Predictive | None, drawn: GraphSamples, values: np.ndarray, names: Sequence[str] | None
-) -> Prediction:
-    """Rows ``(n, d)`` in the user's units, or codes of categories, averaged over graphs of equal weight.
-
-    Column by column, each set of parents once, however many graphs share it.
-    """
-    if predictive is None:
-        raise ConfigError(
-            "this model gives edge probabilities and graphs, but no predictions; fit model linear, gp or additive "
-            "for those"
-        )
-    if isinstance(predictive, CategoricalPredictive):
-        return _predict_labels(predictive, drawn, values.astype(np.int64))
-    scaling = predictive.scaling
-    scaled = scaling.apply(values, names)
-    size, nodes = len(drawn), drawn.nodes
-    mean, squared, log_density = np.zeros(values.shape), 0.0, np.zeros((size, len(values)))
-    for target, parents, members in _parent_sets(drawn):
-        prediction = predictive.column(target, parents, scaled)
-        share = len(members) / size
-        mean[:, target] += share * prediction.mean
-        undone = scaling.of(target).undo(prediction.mean[:, None])[:, 0]
-        squared += share * float(np.mean((values[:, target] - undone) ** 2))
-        log_density[members] += prediction.log_density
-    total = logsumexp(log_density, axis=0) - np.log(size) + scaling.log_jacobian(values)
-    return Prediction(scaling.undo(mean), squared / nodes, total)
-
-
-def _predict_labels(predictive: CategoricalPredictive, drawn: GraphSamples, codes: np.ndarray) -> Prediction:
-    """The most probable label of every cell, its probability averaged over graphs; codes are those of the law."""
-    size, rows = len(drawn), np.arange(len(codes))
-    shares = [np.zeros((len(codes), levels)) for levels in predictive.levels.tolist()]
-    log_density = np.zeros((size, len(codes)))
-    for target, parents, members in _parent_sets(drawn):
-        prediction = predictive.probabilities(target, parents, codes)
-        shares[target] += len(members) / size * prediction
-        log_density[members] += np.log(prediction[rows, codes[:, target]])
-    likely = np.stack([share.argmax(axis=1) for share in shares], axis=1)
-    total = logsumexp(log_density, axis=0) - np.log(size)
-    return Prediction(likely.astype(np.float64), np.nan, total, accuracy=float(np.mean(likely == codes)))
-
-
-def _parent_sets(drawn: GraphSamples) -> Iterator[tuple[int, np.ndarray, list[int]]]:
-    """Node by node each set of parents that it has in some graph, and the graphs in which it has them."""
-    size = len(drawn)
-    graph = np.repeat(np.arange(size), drawn.edge_counts())
-    order = np.lexsort((drawn.sources, graph, drawn.targets))
-    sources, graph = drawn.sources[order].astype(np.int64), graph[order]
-    spans = np.searchsorted(drawn.targets[order], np.arange(drawn.nodes + 1))
-    for target in range(drawn.nodes):
-        span = slice(spans[target], spans[target + 1])
-        sets = np.split(sources[span], np.searchsorted(graph[span], np.arange(1, size)))
-        shared: dict[bytes, list[int]] = {}
-        for k, parents in enumerate(sets):
-            shared.setdefault(parents.tobytes(), []).append(k)
-        for members in shared.values():
-            yield target, sets[members[0]], members

@@ -13,9 +13,11 @@ from scipy.special import expit, logsumexp
 from vcuda.dags import DAG_DISTRIBUTIONS
 from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.lifting import Lift
+from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import RunError
-from vcuda.models import MODELS, Linear
-from vcuda.posterior.graph_posterior import Prediction, Scaling, check_shapes, mixture_shares, sample_mixture
+from vcuda.models import MODELS
+from vcuda.models.prediction import Prediction
+from vcuda.posterior.graph_posterior import mixture_shares, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.point import Networks
 from vcuda.posterior.samples import GraphSamples
@@ -120,7 +122,7 @@ class TrainedMixture:
         import jax
         import jax.numpy as jnp
 
-        from vcuda.models.base import log_density
+        from vcuda.models.functional.base import log_density
 
         @jax.jit
         def one(params: Any, rows: jax.Array, graph: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -157,11 +159,7 @@ class TrainedMixture:
 
     def _networks(self) -> Networks:
         """The functions of all restarts on the host."""
-        functions = self.model_params.functions
-        if isinstance(self.model, Linear):
-            weights, biases = [functions.weights[..., None]], [functions.bias[..., None]]
-        else:
-            weights, biases = list(functions.weights), list(functions.biases)
+        weights, biases = self.model.layers(self.model_params.functions)
         shape = (len(self.weights), len(self.allowed))
         log_variance = np.zeros(shape)
         if self.model.noise != "unit":

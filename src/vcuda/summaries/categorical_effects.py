@@ -18,7 +18,7 @@ import pandas as pd
 from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
-from vcuda.posterior.categorical import CategoricalPredictive, draw_distributions
+from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 
 DRAWS = 1000

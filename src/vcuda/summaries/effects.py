@@ -15,10 +15,11 @@ import pandas as pd
 from scipy.linalg import solve_triangular
 
 from vcuda.arguments import check_draws, seed_of, two_positions
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
-from vcuda.posterior.graph_posterior import Scaling
-from vcuda.posterior.mechanisms import CausalModel, Mechanism
+from vcuda.models.prediction import Mechanism
+from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,7 @@ import pandas as pd
 from vcuda.arguments import check_draws
 from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
-from vcuda.posterior.categorical import CategoricalPredictive
 from vcuda.posterior.posterior import Posterior
-from vcuda.posterior.predictive import AdditivePredictive, LinearPredictive
-from vcuda.posterior.predictives import InterventionalPredictive
 from vcuda.posterior.samples import GraphSamples
 
 # Up to this many variables the orders that a graph allows are counted exactly, by sums over sets of variables.
@@ -160,16 +156,8 @@ def _distinct(samples: GraphSamples) -> tuple[list[int], np.ndarray]:
 def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int]) -> np.ndarray | None:
     """Of some samples, up to a constant; None when the score takes too long or there is none."""
     predictive = getattr(posterior.graph_posterior, "predictive", None)
-    parts: tuple[Any, ...] = (predictive,)
-    part_of = np.zeros(samples.nodes, dtype=np.int64)
-    if isinstance(predictive, InterventionalPredictive):
-        parts, part_of = predictive.parts, predictive.part_of
-    scores = [
-        part.local_score()
-        for part in parts
-        if isinstance(part, LinearPredictive | AdditivePredictive | CategoricalPredictive)
-    ]
-    if len(scores) < len(parts):
+    score = None if predictive is None else predictive.local_score()
+    if score is None:
         return None
     prior = (posterior.provenance.get("prior") or {}).get("edge_probability")
     if prior is None or posterior.provenance.get("knowledge"):
@@ -184,7 +172,7 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
             parents = np.flatnonzero(graph[:, node])
             key = (node, parents.tobytes())
             if key not in known:
-                known[key] = scores[part_of[node]].score(node, parents.tolist())
+                known[key] = score.score(node, parents.tolist())
             total += known[key]
         totals.append(total)
     return np.array(totals)

@@ -6,7 +6,7 @@ independent orders and graphs; ``limits``, memory and time told beforehand.
 
 from vcuda.infer.exact.engine import Exact, ExactResult, exact_posterior
 from vcuda.infer.exact.limits import TimeLimitError, gigabytes_in_words, gigabytes_needed, memory_needed, seconds_needed
-from vcuda.infer.exact.noise_grid import RoundingError
+from vcuda.models.protocol import RoundingError
 
 __all__ = [
     "Exact",

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.drawing import ancestor_shares, sample_graphs, sample_orders
 from vcuda.infer.exact.lattice import (
     SCORING,
@@ -39,7 +39,8 @@ from vcuda.infer.exact.noise_grid import noise_grid
 from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.scores import LocalScore, SharedNoise
+from vcuda.models.caching import cached
+from vcuda.models.protocol import LocalScore
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -84,15 +85,12 @@ class ExactResult(NamedTuple):
 
 
 def exact_posterior(
-    score: LocalScore | SharedNoise,
+    score: LocalScore,
+    prior: EdgePrior,
     *,
-    edge_probability: float = 0.1,
     samples: int = 1000,
     rng: np.random.Generator,
     names: Sequence[str] | None = None,
-    log_odds: np.ndarray | None = None,
-    allowed: np.ndarray | None = None,
-    required: np.ndarray | None = None,
     memory_gb: float = 4.0,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
@@ -105,19 +103,15 @@ def exact_posterior(
     score
         A prepared local score. A shared unknown noise variance is averaged over by the trapezoid rule on its
         logarithm.
-    edge_probability
-        pi, the prior probability of an edge that the order allows.
+    prior
+        pi_ij of every edge that the order allows. What is not allowed never occurs, what is required is in every graph:
+        their pi_ij are 0 and 1, and orders stay equally likely, among those that point every required edge forward.
     samples
         Number of DAGs to draw.
     rng
         Source of all randomness; only what comes from samples depends on it.
     names
         Names of the d columns; their indices unless given.
-    log_odds
-        (d, d) log(pi_ij / (1 - pi_ij)) of single edges, instead of ``edge_probability``.
-    allowed, required
-        (d, d) booleans: what is not allowed never occurs, what is required is in every graph. They set pi_ij
-        to 0 and to 1; orders stay equally likely, among those that point every required edge forward.
     memory_gb
         Problems that need more are refused.
     progress
@@ -126,16 +120,15 @@ def exact_posterior(
         On the clock of ``time.monotonic``. There is no partial answer, so that a run which comes to it is
         refused with a ConfigError, at the next step; :func:`seconds_needed` tells beforehand.
     workers
-        Where sets of parents of a Gaussian process are scored; they change no number.
+        Where sets of parents are scored that take long; they change no number.
     """
-    nodes = score.nodes
-    prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    nodes, score = score.nodes, cached(score)
     keep = check_size(score, samples, memory_gb)
     progress = until(deadline, progress)
     log_orders = log_order_count(prior.required)
     labels = tuple(names) if names is not None else tuple(str(j) for j in range(nodes))
-    if isinstance(score, SharedNoise):
-        lattices, log_weights, variances = noise_grid(score, prior, progress, keep=keep)
+    if score.nuisance is not None:
+        lattices, log_weights, variances = noise_grid(score.nuisance, prior, progress, keep=keep)
     else:
         Prefetch(workers, on_progress=lambda: progress(Progress(0, nodes, SCORING))).full_tables(score, prior)
         lattices = [build_lattice(score, prior, progress, keep=keep)]
@@ -159,5 +152,5 @@ def exact_posterior(
         log_evidence=log_total - log_orders + score.log_jacobian,
         samples=GraphSamples.from_dense(labels, graphs),
         orders=orders,
-        noise_variance=float(shares @ variances) if isinstance(score, SharedNoise) else None,
+        noise_variance=float(shares @ variances) if score.nuisance is not None else None,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,10 +12,7 @@ from scipy.special import gammaln
 from vcuda.errors import KnowledgeError
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import InterventionalScore, kind_of
-from vcuda.models.scores import GramScore, LocalScore
+from vcuda.models.protocol import LocalScore
 
 # Sets of predecessors that are less probable than this do not count: 2**24 of them would weigh 2e-11.
 NEGLIGIBLE = 1e-18
@@ -108,7 +104,12 @@ def sum_over_subsets(values: np.ndarray) -> None:
 
 def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallback, *, keep: bool) -> Lattice:
     nodes = score.nodes
-    tables = _tables_at_once(score, prior, lambda share: progress(Progress(share * nodes, nodes, SCORING)))
+    tables = score.all_tables(
+        np.arange(nodes),
+        [prior.allowed_parents(node) for node in range(nodes)],
+        threads=THREADS,
+        on_progress=lambda share: progress(Progress(share * nodes, nodes, SCORING)),
+    )
     sums = np.empty((nodes, 1 << (nodes - 1)))
     # Weights take the place of the scores that they are made of.
     weights = tables if tables is not None else np.empty_like(sums) if keep else None
@@ -131,7 +132,7 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
         try:
             # NumPy's loops let two threads run; scores that go set by set in Python, or remember sets, gain
             # nothing.
-            parallel = isinstance(kind_of(score), GramScore) or tables is not None
+            parallel = score.cheap_tables or tables is not None
             found = (pool.map if parallel else map)(weigh, range(nodes))
             tasks = []
             for node, largest in enumerate(found):
@@ -150,33 +151,6 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
             f"({score.max_parents}); require fewer edges or raise that number"
         )
     return Lattice(score, weights, sums, first, shift)
-
-
-def _tables_at_once(score: LocalScore, prior: EdgePrior, on_progress: Callable[[float], None]) -> np.ndarray | None:
-    """Do what is cheaper for all nodes together: the tables (d, 2**(d-1)) of an additive score, or None after a
-    Gaussian process has scored the sets that it will be asked about."""
-    parts = score.parts if isinstance(score, InterventionalScore) else (score,)
-    part_of = score.part_of if isinstance(score, InterventionalScore) else np.zeros(score.nodes, dtype=np.int64)
-    tables = None
-    for number, part in enumerate(parts):
-        members = np.flatnonzero(part_of == number)
-
-        def share_done(share: float, number: int = number) -> None:
-            on_progress((number + share) / len(parts))
-
-        if isinstance(part, AdditiveBasisScore):
-            found = part.all_tables(threads=THREADS, on_progress=share_done)
-            tables = found if tables is None else tables
-            tables[members] = found[members]
-        elif isinstance(part, GaussianProcessScore):
-            allowed = [np.flatnonzero(prior.log_odds[:, node] > -np.inf) for node in members]
-            for share in part.remember(
-                [np.setdiff1d(some, [node]) for node, some in zip(members, allowed, strict=True)]
-            ):
-                share_done(0.5 * share)
-    if tables is not None and isinstance(score, InterventionalScore):
-        tables[score.free_rows == 0] = 0.0
-    return tables
 
 
 def without(sets: np.ndarray, node: int) -> np.ndarray:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import time
-from math import comb, inf
 
 from vcuda.errors import ConfigError
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.gaussian_process import DENSE_ROWS, GaussianProcessScore
-from vcuda.models.interventions import InterventionalScore, kind_of
-from vcuda.models.scores import GramScore, LocalScore, SharedNoise
-
-# Two to this power is the largest that a float holds; what needs more is infinite.
-LARGEST_POWER = 1023
-
-
-def _sets_of(nodes: int) -> float:
-    """Return how many sets so many nodes have, infinite where no float holds it."""
-    return 2.0**nodes if nodes <= LARGEST_POWER else inf
+from vcuda.models.protocol import LocalScore
+from vcuda.models.sets import sets_of
 
 
 def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> float:
@@ -27,47 +16,21 @@ def memory_needed(nodes: int, *, lattices: int = 1, keep: bool = True) -> float:
 
     With ``keep`` the scores of all sets are held until graphs are drawn from them.
     """
-    half = _sets_of(max(nodes - 1, 0))
+    half = sets_of(max(nodes - 1, 0))
     return 8 * half * (((2 if keep else 1) * nodes + 2) * lattices + nodes + 8)
 
 
-def seconds_needed(score: LocalScore | SharedNoise) -> float:
+def seconds_needed(score: LocalScore) -> float:
     """Return roughly how long the exact engine takes on one core, for a choice between engines.
 
     Fitted to CPU seconds at 8 to 20 columns and 1,000 rows: one lattice takes 1.6e-8 d² 2^d seconds, a shared
-    noise variance needs five or six of them, and to this comes the making of the tables. Measured and
-    foreseen at 14, 16, 18, 20 columns: BGe .1, .4, 1.5, 7.3 and .05, .3, 1.4, 6.7; shared noise .3, 1.6, 6.4,
-    35 and .3, 1.5, 7.5, 37; additive .2, .9, 3.7, 16 and .2, 1, 4.2, 19; Gaussian process 12.5, 20, 27, 52
-    and 15, 23, 34, 51. How many larger sets a Gaussian process must score depends on the data: about d³ / 6
-    there, and several times that where many weak parents compete.
+    noise variance needs five or six of them, and to this comes the making of the tables, which the score foresees.
+    Measured and foreseen at 14, 16, 18, 20 columns: BGe .1, .4, 1.5, 7.3 and .05, .3, 1.4, 6.7; shared noise .3, 1.6,
+    6.4, 35 and .3, 1.5, 7.5, 37; additive .2, .9, 3.7, 16 and .2, 1, 4.2, 19; Gaussian process 12.5, 20, 27, 52
+    and 15, 23, 34, 51.
     """
-    lattice = 1.6e-8 * score.nodes**2 * _sets_of(score.nodes)
-    if isinstance(score, SharedNoise):
-        return 5.5 * lattice
-    parts = score.parts if isinstance(score, InterventionalScore) else (score,)
-    return lattice + sum(_table_seconds(part) for part in parts)
-
-
-def _table_seconds(score: LocalScore) -> float:
-    """Return roughly how long it takes to score all sets of parents."""
-    nodes = score.nodes
-    if isinstance(score, GramScore):
-        return 0.0
-    if isinstance(score, AdditiveBasisScore):
-        work = score.block**2 * nodes + 6 * score.block**3
-        return 2.8e-9 * len(score.amplitudes) * work * _sets_of(nodes)
-    if isinstance(score, GaussianProcessScore):
-        rows = score.noise.rows
-        # Full kernels of n² entries and their factorisations, or as many features as there may be.
-        large = 1e-8 * rows**2 + 1.1e-11 * rows**3 if rows <= DENSE_ROWS else 1e-4 * rows
-        costs = [1e-6 * rows, 2.3e-6 * rows, min(1.4e-5 * rows, large)]
-        full = sum(
-            comb(nodes, size) * (costs[size - 1] if size <= 3 else large) for size in range(1, score.full_parents + 1)
-        )
-        return full + (nodes**3 / 6 * large if score.full_parents < min(score.max_parents, nodes - 1) else 0)
-    if score.max_parents is None or score.max_parents >= nodes - 1:
-        return 1e-4 * nodes * _sets_of(nodes - 1)
-    return 1e-4 * nodes * sum(comb(nodes - 1, size) for size in range(score.max_parents + 1))
+    lattice = 1.6e-8 * score.nodes**2 * sets_of(score.nodes)
+    return 5.5 * lattice if score.nuisance is not None else lattice + score.table_seconds()
 
 
 class TimeLimitError(ConfigError):
@@ -90,11 +53,11 @@ def until(deadline: float | None, progress: ProgressCallback) -> ProgressCallbac
     return tell
 
 
-def gigabytes_needed(score: LocalScore | SharedNoise, *, nodes: int | None = None, keep: bool = False) -> float:
+def gigabytes_needed(score: LocalScore, *, nodes: int | None = None, keep: bool = False) -> float:
     """Return the memory for a score, or for one of its kind with another number of nodes; ``keep`` as above."""
-    lattices = NOISE_POINTS if isinstance(score, SharedNoise) else 1
+    lattices = NOISE_POINTS if score.nuisance is not None else 1
     # Tables that are made all at once must be held all at once.
-    together = keep or isinstance(kind_of(score), AdditiveBasisScore)
+    together = keep or score.makes_all_tables
     return memory_needed(score.nodes if nodes is None else nodes, lattices=lattices, keep=together) / 1e9
 
 
@@ -103,7 +66,7 @@ def gigabytes_in_words(gigabytes: float) -> str:
     return f"{gigabytes:,.1f} GB" if gigabytes < 1e6 else "more than a million GB"
 
 
-def check_size(score: LocalScore | SharedNoise, samples: int, memory_gb: float) -> bool:
+def check_size(score: LocalScore, samples: int, memory_gb: float) -> bool:
     """Refuse what does not fit into memory; return whether scores can be kept as well."""
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, got {samples}")

@@ -18,8 +18,7 @@ from scipy.special import expit
 from vcuda.graphs import cpdag
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.greedy_parents import choose_parents
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
+from vcuda.models.protocol import LocalScore
 
 # A parent this many nats better than without it, and than the turned arrow, may be fixed where a hub needs
 # its bit.
@@ -355,7 +354,7 @@ def _compelled(score: LocalScore, graph: Sequence[np.ndarray]) -> np.ndarray:
     dense = np.zeros((len(graph), len(graph)), dtype=bool)
     for node, parents in enumerate(graph):
         dense[parents, node] = True
-    if isinstance(kind_of(score), EqualNoiseScore):
+    if score.tells_direction:
         return dense
     pattern = cpdag(dense)
     return pattern & ~pattern.T
@@ -385,7 +384,7 @@ def _judge(
             turned = score.gains(int(other), graph[other].tolist())[node] if node not in graph[other] else -np.inf
             worth[position] = CERTAIN_NATS + losses[other]
             needed[position] = True
-            sure = isinstance(kind_of(score), GramScore) and all(edges[other, node] for edges in compelled)
+            sure = score.cheap_tables and all(edges[other, node] for edges in compelled)
             certain[position] = sure and min(losses[other], losses[other] - turned) > CERTAIN_NATS
         elif node in graph[other]:
             others_parents = graph[other]

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import always
-from vcuda.models.scores import LocalScore
+from vcuda.models.protocol import LocalScore
 
 MOST_PARENTS = 64
 # Log odds that nothing can be worth more than.

@@ -15,8 +15,7 @@ import numpy as np
 from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb, climb_on
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore
+from vcuda.models.protocol import LocalScore
 
 MOST_CLIMBS = 8
 # A move looks at all columns, and a climb makes about one for each edge that it ends with.
@@ -52,7 +51,7 @@ def hill_climb_check(
     """Climb a few times from the empty graph and on from the best of these climbs, then on from the better of that and
     the best sampled graph; None where that takes too long.
     """
-    if not isinstance(kind_of(score), GramScore) or score.nodes > MOST_NODES:
+    if not score.cheap_tables or score.nodes > MOST_NODES:
         return None
     most = MOST_PARENTS if score.max_parents is None else min(MOST_PARENTS, score.max_parents)
     start = np.zeros((score.nodes, score.nodes), dtype=bool)
@@ -73,7 +72,7 @@ def hill_climb_check(
 
     best, graph = log_score_of(score, prior, sampled), start
     # With equal noise the constructed order is far better than any climb.
-    if not isinstance(kind_of(score), EqualNoiseScore):
+    if not score.tells_direction:
         ends, work = [climb(score, prior, rng, max_parents=most, go_on=go_on)], 0
         while work < CLIMBING_SHARE * MOST_WORK and len(ends) < MOST_CLIMBS and go_on():
             ends.append(climb(score, prior, rng, max_parents=most, go_on=go_on))

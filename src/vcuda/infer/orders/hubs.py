@@ -1,4 +1,4 @@
-"""The search for hubs: nodes whose parents show only together, found by matched filters for scores that grow."""
+"""The search for hubs: nodes whose parents show only together, found by matched filters for lazy tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from vcuda.graphs import ancestors
 from vcuda.infer.orders.candidates import Candidates
 from vcuda.infer.orders.interaction_filter import InteractionFilter, seconds_of_searches
-from vcuda.infer.orders.lazy_tables import NO_PREFETCH
+from vcuda.infer.orders.lazy_tables import NO_PREFETCH, LazyTableScore
 from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.workers import SERIAL
-from vcuda.models.interventions import InterventionalScore, score_of
+from vcuda.models.protocol import LocalScore
 
 # Matched filters are searched here if all searches take less: every worker would first make a filter of its own.
 WORTH_SECONDS = 4.0
@@ -37,7 +37,7 @@ def _promising(shared: _Filter, asked: tuple[int, np.ndarray]) -> list[tuple[int
 
 
 def search_hubs(
-    score: Any,
+    score: LocalScore,
     candidates: Candidates,
     graph: Sequence[np.ndarray],
     *,
@@ -57,25 +57,27 @@ def search_hubs(
     descends = ancestors(dense)
     free = list(candidates.free)
     improved = 0
-    parts = score.part_of if isinstance(score, InterventionalScore) else np.zeros(nodes, dtype=np.int64)
+    for number in np.unique(score.part_of):
+        members = np.flatnonzero(score.part_of == number).tolist()
+        lazy: Any = score.of(members[0])
+        part: LazyTableScore = lazy
+        if part.columns is None:
+            continue
 
-    def pool(target: int) -> np.ndarray:
-        odds = score_of(score, target).prior.log_odds[:, target]
-        return np.flatnonzero(np.isfinite(odds) & ~descends[target])
+        def pool(target: int, part: LazyTableScore = part) -> np.ndarray:
+            odds = part.prior.log_odds[:, target]
+            return np.flatnonzero(np.isfinite(odds) & ~descends[target])
 
-    for number in np.unique(parts):
-        members = np.flatnonzero(parts == number).tolist()
-        part = score_of(score, members[0])
-        shared = _Filter(part.exact.columns)
+        shared = _Filter(part.columns)
         promising: dict[int, list[tuple[int, ...]]] = {}
         if prefetch.is_worth_it and go_on(members[0]):
             asked = [(target, pool(target)) for target in members]
-            elsewhere = seconds_of_searches(part.exact.columns, len(members)) > WORTH_SECONDS
+            elsewhere = seconds_of_searches(part.columns, len(members)) > WORTH_SECONDS
             search = (prefetch.workers if elsewhere else SERIAL).map
             found = search(_promising, asked, shared=shared, on_progress=lambda share: prefetch.on_progress())
             promising = dict(zip(members, found, strict=True))
             prefetch.in_step(
-                (part.exact, part.hub_steps(part.exact.foreseen, target, graph[target], promising[target]))
+                (part.exact, target, part.hub_steps(part.exact.foreseen, target, graph[target], promising[target]))
                 for target in members
             )
         for target in members:

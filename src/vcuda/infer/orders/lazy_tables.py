@@ -2,8 +2,8 @@
 
 A Gaussian process over parents takes 2 to 30 ms a set (for all targets at once), so that tables of all
 subsets are out of reach. Scored are single candidates, pairs of which one explains something alone, and
-extensions of the sets that are best under sampled orders; what is not scored has weight zero. Additive
-functions, a hundred times cheaper, say which columns are worth trying next.
+extensions of the sets that are best under sampled orders; what is not scored has weight zero. The score's own
+``screen``, a hundred times cheaper, says which columns are worth trying next.
 
 The searches are generators that yield the sets which they are about to ask for, so that with workers the sets of all
 targets can be scored ahead, side by side (``vcuda.infer.prefetch``).
@@ -11,8 +11,7 @@ targets can be scored ahead, side by side (``vcuda.infer.prefetch``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -21,12 +20,11 @@ import numpy as np
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.candidates import Candidates
 from vcuda.infer.prefetch import Prefetch, Steps, finished
-from vcuda.models.additive import AdditiveBasis, AdditiveBasisScore
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import InterventionalScore, score_of
-from vcuda.models.scores import losses_by_sets
+from vcuda.models.caching import CachedScore, cached
+from vcuda.models.protocol import LocalScore, WrappedScore
+from vcuda.models.sets import Ask
 
-# How many of the columns that additive functions propose are tried with the real score.
+# How many of the columns that the screen proposes are tried with the real score.
 TRIED = 3
 LARGEST_SET = 9
 # A set of many parents that is this many nats worse than the best known one may be close to a better one.
@@ -34,41 +32,30 @@ HOPEFUL = 15.0
 POOLED = 10
 SWAPPED = 5
 
-# The score of a target with a set of parents.
-Asked = Callable[[int, Sequence[int]], float]
 NO_PREFETCH = Prefetch()
 
 
-@dataclass(frozen=True, eq=False)
-class LazyTableScore:
+class LazyTableScore(WrappedScore):
     """A local score that answers exactly for sets that were scored, and leaves out the others.
 
-    ``gains`` is exact for no parents and for the columns that the additive ``screen`` finds best, minus
-    infinity for the rest; ``table`` is minus infinity for sets that have not been scored.
+    ``gains`` is exact for no parents and for the columns that the ``screen`` finds best, minus infinity for the rest;
+    ``table`` is minus infinity for sets that nobody has asked the ``exact`` score for. Which those are is the state of
+    the search, and its cache holds them; ``grown`` are the sets that were extended, ``hoped`` what the screen said.
     """
 
-    exact: GaussianProcessScore
-    screen: AdditiveBasisScore
-    prior: EdgePrior
-    grown: set[tuple[int, bytes, bytes]] = field(default_factory=set)
-    hoped: dict[tuple[int, tuple[int, ...]], np.ndarray] = field(default_factory=dict)
+    max_parents = LARGEST_SET
 
-    @classmethod
-    def over(cls, score: GaussianProcessScore, prior: EdgePrior) -> LazyTableScore:
-        """Prepare the additive screen from the columns of the score."""
-        return cls(score, AdditiveBasis().prepare(score.columns), prior)
+    def __init__(self, exact: CachedScore, prior: EdgePrior) -> None:
+        self.inner = self.exact = exact
+        self.prior = prior
+        screen = exact.screen()
+        assert screen is not None, "a score with slow sets must have a screen"
+        self.cheap = screen
+        self.grown: set[tuple[int, bytes, bytes]] = set()
+        self.hoped: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
 
-    @property
-    def nodes(self) -> int:
-        return self.exact.nodes
-
-    @property
-    def log_jacobian(self) -> float:
-        return self.exact.log_jacobian
-
-    @property
-    def max_parents(self) -> int | None:
-        return LARGEST_SET
+    def screen(self) -> LocalScore:
+        return self.cheap
 
     def score(self, target: int, parents: Sequence[int]) -> float:
         return self.exact.score(target, parents)
@@ -79,24 +66,21 @@ class LazyTableScore:
         gained = np.full(self.nodes, -np.inf)
         hopes = self.hoped.pop((target, tuple(parents)), None)
         if hopes is None:
-            hopes = self.screen.gains(target, parents)
+            hopes = self.cheap.gains(target, parents)
         before = self.exact.score(target, parents)
         for other in _tried(hopes):
             gained[other] = self.exact.score(target, [*parents, other]) - before
         return gained
 
-    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
-        return losses_by_sets(self, target, parents)
-
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         chosen = np.asarray(candidates, dtype=np.int64)
-        for pair in finished(self.table_steps(self.exact.score, target, chosen)):
-            self.exact.scores_of_set(pair)
+        for pair in finished(self.pair_steps(self.exact.score, target, chosen)):
+            self.exact.score(target, pair)
         bit = {int(candidate): 1 << position for position, candidate in enumerate(chosen)}
         scores = np.full(1 << chosen.size, -np.inf)
-        for parents, known in self.exact.known.items():
+        for parents, known in self.exact.asked(target):
             if all(parent in bit for parent in parents):
-                scores[sum(bit[parent] for parent in parents)] = known[target]
+                scores[sum(bit[parent] for parent in parents)] = known
         return scores
 
     def grow(self, target: int, parents: np.ndarray, pool: np.ndarray) -> bool:
@@ -124,11 +108,11 @@ class LazyTableScore:
         if len(parents) == 0:
             yield [(), *([other] for other in range(self.nodes) if other != target)]
             return
-        hopes = self.screen.gains(target, parents)
+        hopes = self.cheap.gains(target, parents)
         self.hoped[target, tuple(parents)] = hopes
         yield [parents, *([*parents, other] for other in _tried(hopes))]
 
-    def table_steps(self, ask: Asked, target: int, chosen: np.ndarray) -> Steps[list[list[int]]]:
+    def pair_steps(self, ask: Ask, target: int, chosen: np.ndarray) -> Steps[list[list[int]]]:
         """Return the pairs that a table holds beside the single candidates."""
         yield [(), *([c] for c in chosen)]
         alone = np.array([ask(target, [c]) for c in chosen]) - ask(target, ())
@@ -138,7 +122,7 @@ class LazyTableScore:
         yield pairs
         return pairs
 
-    def grow_steps(self, ask: Asked, target: int, parents: np.ndarray, pool: np.ndarray) -> Steps[bool]:
+    def grow_steps(self, ask: Ask, target: int, parents: np.ndarray, pool: np.ndarray) -> Steps[bool]:
         """Extend a set as `grow` does."""
         odds = self.prior.log_odds[:, target]
         current = [int(parent) for parent in parents]
@@ -161,9 +145,7 @@ class LazyTableScore:
                 improved |= bool(ask(target, fewer) + odds[fewer].sum() > best)
         return improved
 
-    def hub_steps(
-        self, ask: Asked, target: int, parents: np.ndarray, sets: Sequence[Sequence[int]]
-    ) -> Steps[list[int]]:
+    def hub_steps(self, ask: Ask, target: int, parents: np.ndarray, sets: Sequence[Sequence[int]]) -> Steps[list[int]]:
         """Search as `search_hub` does."""
 
         def weight(some: Sequence[int]) -> float:
@@ -212,53 +194,58 @@ def _growth(target: int, parents: np.ndarray, pool: np.ndarray) -> tuple[int, by
     return target, np.sort(parents).tobytes(), np.sort(pool).tobytes()
 
 
-def growing(score: Any, prior: EdgePrior) -> Any:
-    """Make a Gaussian process score, or all parts of one, grow."""
-    if isinstance(score, InterventionalScore):
-        return score.with_parts([LazyTableScore.over(part, prior) for part in score.parts])
-    return LazyTableScore.over(score, prior)
+def growing(score: LocalScore, prior: EdgePrior) -> LocalScore:
+    """Make the tables of a score with slow sets, or of all its parts, lazy."""
+    grown: LocalScore = cached(score).mapped(lambda part: LazyTableScore(part, prior))
+    return grown
 
 
-def screen_of(score: Any) -> Any:
-    """Return the additive screen of a growing score, or of all its parts."""
-    if isinstance(score, InterventionalScore):
-        return score.with_parts([part.screen for part in score.parts])
-    return score.screen
+def screen_of(score: LocalScore) -> LocalScore:
+    """Return the screen of lazy tables, or of all their parts."""
+    return score.mapped(lambda part: part.screen())
 
 
-def foresee_tables(score: Any, candidates: Candidates, prior: EdgePrior, prefetch: Prefetch) -> None:
+def foresee_tables(score: LocalScore, candidates: Candidates, prior: EdgePrior, prefetch: Prefetch) -> None:
     """Score ahead what tables of these candidates will ask for."""
     if not prefetch.is_worth_it:
         return
     searches = []
     for target, both in enumerate(zip(candidates.free, candidates.fixed, strict=True)):
-        part = score_of(score, target)
+        part = _lazy(score, target)
         chosen = np.union1d(np.concatenate(both), np.flatnonzero(prior.required[:, target])).astype(np.int64)
-        searches.append((part.exact, part.table_steps(part.exact.foreseen, target, chosen)))
+        searches.append((part.exact, target, part.pair_steps(part.exact.foreseen, target, chosen)))
     prefetch.in_step(searches)
 
 
-def foresee_gains(score: Any, graphs: Sequence[Sequence[np.ndarray]], prefetch: Prefetch) -> None:
+def foresee_gains(score: LocalScore, graphs: Sequence[Sequence[np.ndarray]], prefetch: Prefetch) -> None:
     """Score ahead what one more parent in sampled graphs will be judged by."""
     if not prefetch.is_worth_it:
         return
     sets = {(target, tuple(parents.tolist())) for graph in graphs for target, parents in enumerate(graph)}
     searches = []
     for target, parents in sorted(sets):
-        part = score_of(score, target)
-        searches.append((part.exact, part.gains_steps(target, parents)))
+        part = _lazy(score, target)
+        searches.append((part.exact, target, part.gains_steps(target, parents)))
     prefetch.in_step(searches)
 
 
-def forget_unasked(score: Any) -> None:
+def forget_unasked(score: LocalScore) -> None:
     """Drop what was foreseen and then not asked for."""
-    for part in score.parts if isinstance(score, InterventionalScore) else (score,):
-        part.exact.prefetch.clear()
-        part.hoped.clear()
+    for part in score.parts:
+        lazy: Any = part
+        lazy.exact.cache.ahead.clear()
+        lazy.hoped.clear()
+
+
+def _lazy(score: LocalScore, target: int) -> LazyTableScore:
+    """The lazy tables that a target is judged by; all parts of a growing score are such."""
+    part: Any = score.of(target)
+    lazy: LazyTableScore = part
+    return lazy
 
 
 def grow_tables(
-    score: Any,
+    score: LocalScore,
     candidates: Sequence[np.ndarray],
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
@@ -275,10 +262,12 @@ def grow_tables(
     if prefetch.is_worth_it:
         # What was grown before is not grown again, and chains often agree.
         new = {_growth(*growth): growth for growth in growths}
-        new = {key: growth for key, growth in new.items() if key not in score_of(score, growth[0]).grown}
-        parts = [(score_of(score, growth[0]), growth) for growth in new.values()]
-        prefetch.in_step((part.exact, part.grow_steps(part.exact.foreseen, *growth)) for part, growth in parts)
+        new = {key: growth for key, growth in new.items() if key not in _lazy(score, growth[0]).grown}
+        parts = [(_lazy(score, growth[0]), growth) for growth in new.values()]
+        prefetch.in_step(
+            (part.exact, growth[0], part.grow_steps(part.exact.foreseen, *growth)) for part, growth in parts
+        )
     improved = np.zeros(len(candidates), dtype=bool)
     for target, parents, pool in growths:
-        improved[target] |= score_of(score, target).grow(target, parents, pool)
+        improved[target] |= _lazy(score, target).grow(target, parents, pool)
     return int(improved.sum())

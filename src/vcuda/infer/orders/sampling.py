@@ -21,7 +21,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer
 from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of
-from vcuda.infer.edge_prior import EdgePrior, edge_prior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.diagnostics import compare_replicas, differ, judge
 from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Search
@@ -29,9 +29,8 @@ from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import ProgressCallback, silent
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.categorical import BDeuScore
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
+from vcuda.models.caching import cached
+from vcuda.models.protocol import LocalScore, Nuisance
 from vcuda.posterior.posterior import Status
 from vcuda.posterior.samples import GraphSamples
 
@@ -67,12 +66,9 @@ class OrdersResult(NamedTuple):
 @single_precision()
 def run_orders(
     spec: Orders,
-    score: LocalScore | SharedNoise,
+    score: LocalScore,
+    prior: EdgePrior,
     *,
-    edge_probability: float = 0.1,
-    log_odds: np.ndarray | None = None,
-    allowed: np.ndarray | None = None,
-    required: np.ndarray | None = None,
     samples: int = 1000,
     seed: int = 0,
     names: Sequence[str] | None = None,
@@ -92,11 +88,10 @@ def run_orders(
         A prepared local score. A shared unknown noise variance is set to its posterior value given the
         sampled graphs, again in every round; its posterior is narrow, with a relative width of sqrt(2 / (n
         d)).
-    edge_probability, log_odds, allowed, required
-        The prior of the edges, as in :func:`vcuda.infer.exact.exact_posterior`. Where forbidden edges or
-        single log odds make the two directions of a pair differ, the prior of an order depends on it; that is
-        kept for all pairs of candidates, and left out for pairs that are none, where it is below pi nats a
-        pair.
+    prior
+        Of the edges, as in :func:`vcuda.infer.exact.exact_posterior`. Where forbidden edges or single log odds make the
+        two directions of a pair differ, the prior of an order depends on it; that is kept for all pairs of candidates,
+        and left out for pairs that are none, where it is below pi nats a pair.
     samples
         Number of DAGs to draw.
     seed
@@ -125,7 +120,7 @@ def run_orders(
         raise ConfigError(f"samples must be at least 1, got {samples}")
     if start_order is not None and not np.array_equal(np.sort(start_order), np.arange(nodes)):
         raise ConfigError(f"start_order must hold each of the columns 0 to {nodes - 1} once")
-    prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    score = cached(score)
     rng = np.random.default_rng(seed)
     betas = _inverse_temperatures(spec, score)
     annealing = spec.annealing or (120 if nodes >= LARGE else 60)
@@ -175,8 +170,9 @@ def _sample_until_precise(search: Search, record: Record) -> None:
         more = min(done // 2, usual - done) if done < usual else done // 2
 
 
-def _inverse_temperatures(spec: Orders, score: LocalScore | SharedNoise) -> np.ndarray:
-    equivalent = isinstance(kind_of(score), BGeScore | BDeuScore)
+def _inverse_temperatures(spec: Orders, score: LocalScore) -> np.ndarray:
+    # Experiments tell only some of the equivalent graphs apart.
+    equivalent = any(part.score_equivalent for part in score.parts)
     levels = spec.levels or (6 if equivalent else 4)
     hottest = spec.hottest or (0.2 if equivalent else 0.5)
     return np.geomspace(1.0, hottest, levels) if levels > 1 else np.ones(1)
@@ -228,7 +224,7 @@ def _summarise(
         "candidates_mean": float(np.mean([free.size for free in tables.candidates])),
         "fixed_parents": fixed,
         # Under equal noise a direction is worth hundreds of nats; elsewhere a fixed one can be wrong.
-        "doubtful_parents": 0 if isinstance(kind_of(search.score), EqualNoiseScore) else fixed - required,
+        "doubtful_parents": 0 if search.score.tells_direction else fixed - required,
         **search.missing(),
         "second_opinion_above": search.above_sampled(),
         "log_score_fell": float(np.max(np.maximum.accumulate(totals) - totals)) if totals.size else 0.0,
@@ -258,7 +254,7 @@ def _summarise(
     )
 
 
-def _log_noise_volume(shared: SharedNoise, variance: float) -> float:
+def _log_noise_volume(shared: Nuisance, variance: float) -> float:
     """Return the log prior mass under the posterior of a shared noise variance, a Gaussian in its
     logarithm."""
     width = (0.5 * shared.cells) ** -0.5

@@ -11,18 +11,15 @@ import numpy as np
 from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact.lattice import THREADS, subset_sums, sum_over_subsets
-from vcuda.infer.orders.lazy_tables import LazyTableScore
 from vcuda.infer.orders.tables import ParentTables
 from vcuda.infer.progress import always
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import InterventionalScore, kind_of
-from vcuda.models.scores import GramScore, LocalScore, schur_tables, set_sizes
+from vcuda.models.protocol import LocalScore
 
 # Tables of several nodes are computed together up to this many entries: enough for long rows, little memory.
 BATCH_ENTRIES = 1 << 17
 # Tables of fewer entries in all are filled here. Guessed, not measured: filling should take longer than sending.
-SPREAD_ENTRIES = {"linear": 1 << 22, "other": 1 << 14}
+SPREAD_ENTRIES, SPREAD_CHEAP_ENTRIES = 1 << 14, 1 << 22
 # Scores of columns whose scales differ by a factor of 1e20 and more are such; sums of them must stay numbers, too.
 LARGEST_SINGLE = 1e30
 
@@ -56,7 +53,7 @@ def build_tables(
         (d,) a likely order, first node first. Tables are stored relative to it, which keeps single precision
         for the orders that matter; without it they are relative to all candidates coming first.
     workers
-        Where tables are filled if they are large; those of scores that grow are filled here.
+        Where tables are filled if they are large; those of lazy tables are filled here.
     go_on
         Asked between tables whether there is time for more; if not, an OutOfTimeError is raised.
     """
@@ -120,15 +117,16 @@ def build_tables(
         for (width, _), members in groups.items()
         for start in range(0, len(members), max(1, BATCH_ENTRIES >> width))
     ]
-    linear = isinstance(kind_of(score), GramScore)
+    cheap = score.cheap_tables
     entries = sum(1 << int(widths[node]) for task in tasks for node in task)
-    if workers.count > 1 and entries >= SPREAD_ENTRIES["linear" if linear else "other"] and _is_sendable(score):
-        if not linear:
+    least = SPREAD_CHEAP_ENTRIES if cheap else SPREAD_ENTRIES
+    if workers.count > 1 and entries >= least and score.is_stateless:
+        if not cheap:
             tasks = [[node] for task in tasks for node in task]
         found = workers.map(_filled, [plan(task) for task in tasks], shared=(score, prior))
         for task, filled in zip(tasks, found, strict=True):
             keep(task, filled)
-    elif linear:
+    elif cheap:
         # NumPy releases the lock in its loops; two threads are nearly twice as fast for large tables.
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(fill, tasks))
@@ -161,7 +159,10 @@ def _filled(shared: tuple[LocalScore, EdgePrior], plans: Sequence[_Plan]) -> lis
     """Fill the tables of nodes with as many candidates and fixed parents each."""
     score, prior = shared
     tables = []
-    batch = _score_tables(score, plans)
+    members = [plan.node for plan in plans]
+    free = np.array([plan.free for plan in plans], dtype=np.int64)
+    fixed = np.array([plan.fixed for plan in plans], dtype=np.int64)
+    batch = score.tables(members, free, fixed)
     for plan, values in zip(plans, batch, strict=True):
         values += subset_sums(prior.log_odds[plan.free, plan.node])
         values += _fixed_odds(prior, plan.fixed, plan.node)
@@ -177,11 +178,6 @@ def _single(values: np.ndarray) -> np.ndarray:
     """The values in single precision, with what is beyond it at its bounds; minus infinity stays what it is."""
     values[values < -LARGEST_SINGLE] = np.where(np.isneginf(values[values < -LARGEST_SINGLE]), -np.inf, -LARGEST_SINGLE)
     return np.minimum(values, LARGEST_SINGLE).astype(np.float32)
-
-
-def _is_sendable(score: LocalScore) -> bool:
-    """Whether a copy of the score says the same in the same time: Gaussian processes live on what they remember."""
-    return not isinstance(kind_of(score), LazyTableScore | GaussianProcessScore)
 
 
 def _fixed_odds(prior: EdgePrior, certain: np.ndarray, node: int) -> float:
@@ -211,35 +207,3 @@ def _order_terms(prior: EdgePrior, free: Sequence[np.ndarray]) -> tuple[list[np.
     one_sided = is_candidate & ~is_candidate.T
     constant -= 0.5 * float(difference[one_sided].sum())
     return [terms[chosen, node] for node, chosen in enumerate(free)], constant
-
-
-def _score_tables(score: LocalScore, plans: Sequence[_Plan]) -> np.ndarray:
-    """Return the scores (t, 2**c) of all subsets of the candidates, together with the fixed parents."""
-    width, certain = plans[0].free.size, plans[0].fixed.size
-    members = [plan.node for plan in plans]
-    if isinstance(score, InterventionalScore):
-        found = np.concatenate([_score_tables(score.of(plan.node), [plan]) for plan in plans])
-        return np.where(score.free_rows[members, None] > 0, found, np.where(np.isfinite(found), 0.0, found))
-    if not isinstance(score, GramScore):
-        bits = ((1 << certain) - 1) << width
-        both = [np.concatenate([plan.free, plan.fixed]) for plan in plans]
-        return np.stack(
-            [
-                np.array(score.table(node, chosen)[bits : bits + (1 << width)], dtype=np.float64)
-                for node, chosen in zip(members, both, strict=True)
-            ]
-        )
-    columns = np.array([np.concatenate([plan.fixed, plan.free, [plan.node]]) for plan in plans], dtype=np.int64)
-    added = np.append(np.full(certain + width, score.ridge), score.target_ridge)
-    gram = score.gram[columns[:, :, None], columns[:, None, :]] + np.diag(added)
-    log_fixed = 0.0
-    if certain:
-        inner, cross = gram[:, :certain, :certain], gram[:, :certain, certain:]
-        log_fixed = np.linalg.slogdet(inner)[1][:, None] - certain * np.log(score.ridge)
-        gram = gram[:, certain:, certain:] - np.swapaxes(cross, 1, 2) @ np.linalg.solve(inner, cross)
-    residual, log_det = schur_tables(gram)
-    sizes = set_sizes(width)
-    scores = score.local(residual, log_det - sizes * np.log(score.ridge) + log_fixed, sizes + certain)
-    if score.max_parents is not None:
-        scores[:, sizes + certain > max(score.max_parents, certain)] = -np.inf
-    return scores

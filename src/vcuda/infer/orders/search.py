@@ -34,13 +34,10 @@ from vcuda.infer.orders.lazy_tables import (
 from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
-from vcuda.infer.orders.top_down import likely_noise, top_down_order
 from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.progress import always
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import kind_of, of_most_rows
-from vcuda.models.scores import EqualNoiseScore, GramScore, LocalScore, SharedNoise
+from vcuda.models.protocol import LocalScore
 
 STUCK_BELOW = 100.0
 # A graph of another search must be this many nats better to be another mode, not one of the sampled one's neighbours.
@@ -61,7 +58,7 @@ class Search:
     def __init__(
         self,
         spec: Orders,
-        score: LocalScore | SharedNoise,
+        score: LocalScore,
         prior: EdgePrior,
         ladders: Ladders,
         clock: Clock,
@@ -73,17 +70,14 @@ class Search:
         self.prefetch = Prefetch(
             workers, go_on=clock.in_time, on_progress=lambda: clock.tell(0, "scores of sets of parents")
         )
-        self.shared = score if isinstance(score, SharedNoise) else None
-        self.variance = 1.0
-        if isinstance(score, SharedNoise):
-            self.variance = likely_noise(np.diag(score.known.gram) / score.rows, score.rows)
-        self.score: LocalScore = score.at(self.variance) if isinstance(score, SharedNoise) else score
-        linear = isinstance(kind_of(score), GramScore)
-        self.full = spec.full if spec.full is not None else (18 if linear else 14)
-        self.grows = isinstance(kind_of(score), GaussianProcessScore) and score.nodes > self.full
+        self.shared = score.nuisance
+        self.variance = 1.0 if self.shared is None else self.shared.quick_guess()
+        self.score = score if self.shared is None else self.shared.at(self.variance)
+        self.full = spec.full if spec.full is not None else (18 if score.cheap_tables else 14)
+        self.grows = score.slow_sets and score.nodes > self.full
         if self.grows:
             self.score = growing(self.score, prior)
-        self.cap = spec.max_candidates or (18 if linear else 12)
+        self.cap = spec.max_candidates or (18 if score.cheap_tables else 12)
         self.order = None if start_order is None else np.asarray(start_order, dtype=np.int64)
         self.record = Record()
         self.rounds = 0
@@ -107,11 +101,10 @@ class Search:
                 self.converged = True
                 return
         else:
-            if self.order is None and isinstance(kind_of(self.score), EqualNoiseScore):
-                self.order = top_down_order(of_most_rows(self.score), self.prior, go_on=self.clock.in_time)
+            if self.order is None:
+                self.order = self.score.start_order(self.prior.log_odds, go_on=self.clock.in_time)
             if self.order is not None and self.prior.required.any():
-                required = [np.flatnonzero(column) for column in self.prior.required.T]
-                self.order = parents_first(self.order, required)
+                self.order = parents_first(self.order, self.prior.required_parents())
             if self.shared is not None and self.order is not None:
                 self._settle_noise([parents_in_order(self.score, self.prior, self.order, go_on=self.clock.in_time)])
             self.candidates = self._first_candidates()
@@ -316,8 +309,7 @@ class Search:
         return Candidates(tuple(free), self.candidates.fixed)
 
     def _tables(self, go_on: Callable[[], bool]) -> ParentTables:
-        # Only linear scores say the same about a set whenever they are asked: a growing one may know more sets now.
-        same = isinstance(kind_of(self.score), GramScore) and self.score is self._built_with
+        same = self.score.cheap_tables and self.score is self._built_with
         if self.grows:
             foresee_tables(self.score, self.candidates, self.prior, self.prefetch)
         found = build_tables(

@@ -17,10 +17,7 @@ from vcuda.infer.exact import Exact, gigabytes_in_words, gigabytes_needed, secon
 from vcuda.infer.orders import Orders
 from vcuda.infer.orders.candidates import TABLE_ENTRIES
 from vcuda.infer.variational import Variational
-from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.gaussian_process import GaussianProcessScore
-from vcuda.models.interventions import InterventionalScore, kind_of
-from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
+from vcuda.models.protocol import LocalScore, PowerLaw
 
 # Python, JAX and its compiled programs, in GB, and how much of it is there before a fit begins.
 BASE, HELD = 0.45, 0.3
@@ -30,29 +27,6 @@ MEASURED_ROWS = 1000
 # GB of an entry of the score tables: its weight and its sum, both again while new tables are made, and two copies for
 # the compiled sweeps. And of an entry of the matrices of d by d, such as products of columns and prior odds.
 ENTRY, MATRICES = 24e-9, 8e-8
-
-
-class PowerLaw(NamedTuple):
-    """seconds = start + a d^b + sweep * hundreds of sweeps * d, gigabytes = base + c d^e, for d columns.
-
-    With fewer than 1,000 rows, what depends on d grows by the power ``rows`` of what is lacking. Memory for tables of
-    the orders engine is bounded (``TABLE_ENTRIES``), and what comes beside it are some matrices of d by d.
-    """
-
-    start: float
-    a: float
-    b: float
-    sweep: float
-    base: float
-    c: float
-    e: float
-    rows: float = 0.0
-
-    def at(self, nodes: int, sweeps: float, rows: int = MEASURED_ROWS, *, most_tables: float = inf) -> Cost:
-        lacking = max(MEASURED_ROWS / rows, 1.0) ** self.rows
-        seconds = self.start + lacking * (self.a * nodes**self.b + self.sweep * sweeps / 100 * nodes)
-        tables = min(lacking * self.c * nodes**self.e, most_tables + MATRICES * nodes**2)
-        return Cost(seconds, self.base + tables)
 
 
 class Cost(NamedTuple):
@@ -66,24 +40,13 @@ class Cost(NamedTuple):
         return f"about {_duration(self.seconds)} and {max(self.gigabytes, 0.1):,.1f} GB of memory"
 
 
-POWER_LAWS: dict[tuple[type, str | None], PowerLaw] = {
-    (Orders, "equal"): PowerLaw(2.1, 2.9e-7, 2.18, 0.0032, 0.51, 4.3e-6, 1.49),
-    (Orders, "unequal"): PowerLaw(1.4, 0.0, 1.0, 0.0084, 0.58, 1.3e-8, 2.45, rows=0.7),
-    (Orders, "additive"): PowerLaw(4.4, 0.022, 1.0, 3.2e-4, 0.54, 1.8e-4, 1.0),
-    (Orders, "gp"): PowerLaw(3.1, 0.049, 1.69, 0.0, 0.49, 9.2e-3, 1.0),
-    (Variational, "equal"): PowerLaw(8.2, 8.0e-5, 2.35, 0.0, 0.64, 1.0e-4, 1.18),
-    (Variational, "unequal"): PowerLaw(10.0, 1.0e-3, 2.17, 0.0, 0.63, 8.5e-6, 1.67),
-    (Variational, "additive"): PowerLaw(12.0, 2.8e-5, 3.0, 0.0, 0.68, 8.5e-4, 1.0),
-}
-
-
-def cost_of(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise) -> Cost | None:
+def cost_of(engine: Exact | Orders | Variational, score: LocalScore) -> Cost | None:
     """What an engine will take for a score; None for one that was not measured (categories)."""
     return _cost(engine, score, score.nodes)
 
 
 def check_cost(
-    engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, *, available: int, seconds: float | None
+    engine: Exact | Orders | Variational, score: LocalScore, *, available: int, seconds: float | None
 ) -> Cost | None:
     """Refuse what needs more than the ``available`` bytes, or an exact engine that cannot end in the ``seconds`` left.
 
@@ -115,23 +78,31 @@ def check_cost(
     )
 
 
-def _cost(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, nodes: int) -> Cost | None:
+def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int) -> Cost | None:
     if isinstance(engine, Exact):
         gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
         # For other numbers of nodes only the memory is asked for.
         return Cost(seconds_needed(score) if nodes == score.nodes else nan, gigabytes)
-    law = POWER_LAWS.get((type(engine), _kind(score)))
+    law = score.costs.get(type(engine).__name__.lower())
     if law is None:
         return None
-    most = TABLE_ENTRIES * ENTRY if isinstance(engine, Orders) else inf
-    cost, chains = law.at(nodes, expected_sweeps(engine, nodes), _rows_of(score), most_tables=most), 1.0
+    cost, chains = cost_by_law(law, engine, nodes, score.parts[0].rows), 1.0
     if isinstance(engine, Orders):
         chains = engine.replicas / 4
     elif engine.restarts is not None:
         chains = engine.restarts / (4 if nodes <= 20 else 2)
     # Regimes of an experiment have tables of their own kind, made part by part.
-    parts = len(score.parts) if isinstance(score, InterventionalScore) else 1
-    return Cost(cost.seconds * chains * (1 + 0.1 * (parts - 1)), cost.gigabytes)
+    return Cost(cost.seconds * chains * (1 + 0.1 * (len(score.parts) - 1)), cost.gigabytes)
+
+
+def cost_by_law(law: PowerLaw, engine: Exact | Orders | Variational, nodes: int, rows: int = MEASURED_ROWS) -> Cost:
+    """What a law foresees. Memory for tables of the orders engine is bounded (``TABLE_ENTRIES``), and what comes beside
+    it are some matrices of d by d."""
+    lacking = max(MEASURED_ROWS / rows, 1.0) ** law.rows
+    sweeps = expected_sweeps(engine, nodes)
+    seconds = law.start + lacking * (law.a * nodes**law.b + law.sweep * sweeps / 100 * nodes)
+    most = TABLE_ENTRIES * ENTRY if isinstance(engine, Orders) else inf
+    return Cost(seconds, law.base + min(lacking * law.c * nodes**law.e, most + MATRICES * nodes**2))
 
 
 def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
@@ -139,17 +110,7 @@ def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
     return min(engine.usual_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
 
 
-def _rows_of(score: LocalScore | SharedNoise) -> int:
-    """How many rows a score was prepared from; as many as were measured where that changes nothing."""
-    return int(getattr(kind_of(score), "rows", MEASURED_ROWS))
-
-
-def _kind(score: LocalScore | SharedNoise) -> str | None:
-    kinds = {GaussianProcessScore: "gp", AdditiveBasisScore: "additive", BGeScore: "unequal", EqualNoiseScore: "equal"}
-    return "equal" if isinstance(score, SharedNoise) else kinds.get(type(kind_of(score)))
-
-
-def _most_columns(engine: Exact | Orders | Variational, score: LocalScore | SharedNoise, free: float) -> int:
+def _most_columns(engine: Exact | Orders | Variational, score: LocalScore, free: float) -> int:
     most = score.nodes
     while most > 1:
         cost = _cost(engine, score, most)

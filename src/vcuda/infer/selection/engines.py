@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
-from vcuda.models.scores import LocalScore, SharedNoise
+from vcuda.models.protocol import LocalScore
 
 # Exact has no sampling error, so it may take longer than sampling would, but not longer than people like to wait.
 PATIENCE_SECONDS = 20.0
@@ -28,7 +28,7 @@ class EngineChoice(NamedTuple):
     is_quick: bool = False
 
 
-def choose_engine(score: LocalScore | SharedNoise, *, seconds: float | None = None) -> EngineChoice:
+def choose_engine(score: LocalScore, *, seconds: float | None = None) -> EngineChoice:
     """Choose by the kind of score, the number of columns, and the seconds that are left (None: no limit)."""
     exact = Exact()
     patience = PATIENCE_SECONDS if seconds is None else max(min(PATIENCE_SECONDS, 0.5 * seconds), QUICK_SECONDS)

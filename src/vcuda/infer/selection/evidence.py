@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from vcuda.data.dataset import Dataset
+from vcuda.data.scaling import Scaling
 from vcuda.infer.checkpoint import (
     NO_CHECKPOINT,
     Arrays,
@@ -24,47 +25,21 @@ from vcuda.infer.exact import TimeLimitError, exact_posterior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders.greedy_parents import MOST_PARENTS, best_parents, parents_in_order
 from vcuda.infer.orders.ladders import parents_first
-from vcuda.infer.orders.top_down import top_down_order
 from vcuda.infer.progress import in_time
-from vcuda.models.additive import AdditiveBasis
-from vcuda.models.base import Noise
-from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.infer.scored import column_log_jacobians
+from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import BGe, EqualNoise, LocalScore, ScoreSpec, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.protocol import Candidate, LocalScore, Nuisance
 
 # Columns whose local scores stand for all, where one order is used; the same for every model, since columns differ from
 # each other by far more than models do.
 SAMPLED_COLUMNS = 60
 # Possible causes of such a column that nonlinear models are asked about.
 POOLED = 30
-CLIMBS = 3
 # The part of the time left that an order may take, so that at least the linear models are compared by it.
 ORDER_SHARE = 0.5
 
 Method = Literal["exact", "best graph", "one order"]
-
-
-class Candidate(NamedTuple):
-    """A model that may be chosen, by the names that people give."""
-
-    model: str
-    noise: Noise
-    spec: EqualNoise | ScoreSpec
-
-    @property
-    def words(self) -> str:
-        return {"linear": f"linear, {self.noise} noise", "additive": "nonlinear, additive"}.get(
-            self.model, "nonlinear, Gaussian process"
-        )
-
-
-CANDIDATES = (
-    Candidate("linear", "equal", EqualNoise()),
-    Candidate("linear", "unequal", BGe()),
-    Candidate("additive", "unequal", AdditiveBasis()),
-    Candidate("gp", "unequal", GaussianProcess()),
-)
 
 
 class Evidence:
@@ -88,26 +63,19 @@ class Evidence:
 
     def log_jacobian(self, data: Dataset, units: Scaling) -> float:
         """What the density of the table gains by going from its own units to the user's."""
-        each = -data.free_counts * np.log(units.scale)
-        logs = np.log(data.values[:, units.logarithm])
-        if data.interventions is not None:
-            logs = np.where(data.interventions[:, units.logarithm], 0.0, logs)
-        each[units.logarithm] -= logs.sum(axis=0)
-        return float(each[self.columns].mean() * data.d)
+        return float(column_log_jacobians(data, units)[self.columns].mean() * data.d)
 
-    def measure(
-        self, candidate: Candidate, table: Dataset, *, may_stop: bool
-    ) -> tuple[float, LocalScore | SharedNoise | None]:
+    def measure(self, candidate: Candidate, table: Dataset, *, may_stop: bool) -> tuple[float, LocalScore | None]:
         """The evidence in the units of the table, and the score if it was prepared for all columns.
 
-        What the journal knows is not measured again, except of a Gaussian process: there the scores of sets are known,
-        and which of them it was asked for decides what its tables hold later. Raises a TimeLimitError when the deadline
-        comes and the measurement ``may_stop``; one that may not is brought to an end in haste.
+        What the checkpoint knows is not measured again, except of a slow score: there the scores of sets are known, and
+        those that it was asked for are what its lazy tables hold later. Raises a TimeLimitError when the deadline comes
+        and the measurement ``may_stop``; one that may not is brought to an end in haste.
         """
         self._may_stop = may_stop
-        if candidate.model == "gp":
+        if candidate.slow:
             return self._measured(candidate, table)
-        score: LocalScore | SharedNoise | None = None
+        score: LocalScore | None = None
 
         def work() -> Arrays:
             nonlocal score
@@ -126,65 +94,64 @@ class Evidence:
         if self._may_stop and not self._go_on():
             raise TimeLimitError("the time limit came while models were compared; allow more time")
 
-    def _measured(self, candidate: Candidate, table: Dataset) -> tuple[float, LocalScore | SharedNoise | None]:
+    def _measured(self, candidate: Candidate, table: Dataset) -> tuple[float, LocalScore | None]:
         if self.method == "one order":
             return self._by_one_order(candidate, table) * table.d / self.columns.size, None
         score = remembering(prepare(candidate.spec, table.values, table.interventions), self.checkpointer)
         if self.method == "best graph":
             return self._by_best_graph(candidate, score, table), score
         deadline = self.deadline if self._may_stop else None
-        found = exact_posterior(
-            score,
-            log_odds=self.prior.log_odds,
-            required=self.prior.required,
-            samples=1,
-            rng=self.rng,
-            deadline=deadline,
-        )
+        found = exact_posterior(score, self.prior, samples=1, rng=self.rng, deadline=deadline)
         return found.log_evidence, score
 
-    def _by_best_graph(self, candidate: Candidate, score: LocalScore | SharedNoise, table: Dataset) -> float:
-        order = self._order(table)
-        if isinstance(score, SharedNoise):
-            graph = self._graph_of_order(score.at(1.0), order)
-            variance, _ = _best_variance(score, graph)
-            graph = self._graph_of_order(score.at(variance), order)
-            return _best_variance(score, graph)[1] + self._log_odds(graph) + score.log_jacobian
+    def _by_best_graph(self, candidate: Candidate, score: LocalScore, table: Dataset) -> float:
+        order, shared = self._order(table), score.nuisance
+        if shared is not None:
+            graph = self._graph_of_order(shared.at(1.0), order)
+            variance, _ = _best_variance(shared, graph)
+            graph = self._graph_of_order(shared.at(variance), order)
+            return _best_variance(shared, graph)[1] + self.prior.log_odds_of(graph) + score.log_jacobian
         graphs = list(self.graphs)
-        if candidate.model != "gp":
+        # A slow score is asked about the graphs that another one found: a search of its own would take minutes.
+        if not (candidate.slow and graphs):
             graphs.append(self._graph_of_order(score, order))
-            for _ in range(CLIMBS if candidate.model == "linear" else 1):
+            for _ in range(candidate.climbs):
                 self._check_time()
                 graphs.append(climb(score, self.prior, self.rng, max_parents=MOST_PARENTS, go_on=self._go_on)[1])
-        totals = [self._total(score, graph) + self._log_odds(graph) for graph in graphs]
+        totals = [self._total(score, graph) + self.prior.log_odds_of(graph) for graph in graphs]
         best = int(np.argmax(totals))
-        # A Gaussian process is asked about the graphs of the additive model: a search of its own would take minutes.
-        if candidate.model == "additive":
+        if candidate.screen is not None and not candidate.slow:
             self.graphs = [graphs[best]]
         return totals[best] + score.log_jacobian
 
     def _by_one_order(self, candidate: Candidate, table: Dataset) -> float:
         rank = np.argsort(self._order(table))
-        if candidate.model != "linear":
-            return sum(self._nonlinear(candidate, table, int(node), rank) for node in self.columns)
+        if candidate.screen is not None:
+            return sum(self._with_few_columns(candidate, table, int(node), rank) for node in self.columns)
         score = prepare(candidate.spec, table.values, table.interventions)
-        if isinstance(score, SharedNoise):
-            parents = {int(node): self._parents(score.at(1.0), int(node), rank) for node in self.columns}
-            known: LocalScore = score.at(_best_variance(score, parents)[0])
+        shared = score.nuisance
+        if shared is not None:
+            parents = {int(node): self._parents(shared.at(1.0), int(node), rank) for node in self.columns}
+            known = shared.at(_best_variance(shared, parents)[0])
             total = self.columns.size * score.log_jacobian / score.nodes
         else:
-            known, total = score, -float(table.free_counts[self.columns] @ np.log(table.scale[self.columns]))
+            known, total = score, self._own_log_jacobian(table, self.columns)
         for node in self.columns.tolist():
             chosen = self._parents(known, node, rank)
             total += known.score(node, chosen.tolist()) + float(self.prior.log_odds[chosen, node].sum())
         return total
 
-    def _nonlinear(self, candidate: Candidate, table: Dataset, node: int, rank: np.ndarray) -> float:
-        """The score of one column with the causes that additive functions choose from the most promising ones."""
+    def _own_log_jacobian(self, table: Dataset, columns: np.ndarray) -> float:
+        """What the density of some columns gains by going from standardised ones to those of the table."""
+        return float(column_log_jacobians(table, Scaling(table.mean, table.scale))[columns].sum())
+
+    def _with_few_columns(self, candidate: Candidate, table: Dataset, node: int, rank: np.ndarray) -> float:
+        """The score of one column with the causes that the screen chooses from the most promising ones."""
         self._check_time()
         free = table.values[table.free_rows(node)]
         if not len(free):
             return 0.0
+        assert candidate.screen is not None
         before = np.flatnonzero(rank < rank[node])
         target, others = free[:, node], free[:, before]
         centred = others - others.mean(axis=0)
@@ -195,15 +162,15 @@ class Evidence:
         promise[self.prior.required[before, node]] = np.inf
         pool = before[np.argsort(-promise, kind="stable")[:POOLED]]
         columns = np.append(pool, node)
-        screen = AdditiveBasis().prepare(free[:, columns], scale=table.scale[columns])
-        prior = EdgePrior(*(part[np.ix_(columns, columns)] for part in self.prior))
+        screen = candidate.screen.prepare(free[:, columns], scale=table.scale[columns])
+        prior = self.prior.among(columns)
         usable = np.arange(columns.size) < pool.size
         chosen = _best_parents(screen, prior, pool.size, usable)
         few = np.append(pool[chosen], node)
         small = candidate.spec.prepare(free[:, few], scale=table.scale[few])
-        assert not isinstance(small, SharedNoise)
         local = small.score(chosen.size, list(range(chosen.size)))
-        return local + float(prior.log_odds[chosen, -1].sum()) - len(free) * float(np.log(table.scale[node]))
+        gained = float(prior.log_odds[chosen, -1].sum())
+        return local + gained + self._own_log_jacobian(table, np.array([node]))
 
     def _parents(self, score: LocalScore, node: int, rank: np.ndarray) -> np.ndarray:
         return _best_parents(score, self.prior, node, rank < rank[node])
@@ -212,20 +179,17 @@ class Evidence:
         """An order that equal noise would have; found once for each table."""
         key = table.fingerprint
         if key not in self.orders:
-            spec = EqualNoise()
+            spec = FAMILIES["linear"].specs["equal"]
             apart = spec.out_of_range(table.scale).size > 0
-            shared = spec.prepare(table.standardised() if apart else table.values)
-            assert isinstance(shared, SharedNoise)
             left = None if self.deadline is None else ORDER_SHARE * (self.deadline - time.monotonic())
             until = None if left is None else time.monotonic() + left
-            order = top_down_order(shared.at(1.0), self.prior, go_on=in_time(until))
+            shared = spec.prepare(table.standardised() if apart else table.values)
+            order = shared.start_order(self.prior.log_odds, go_on=in_time(until))
+            assert order is not None
             if self.prior.required.any():
-                order = parents_first(order, [np.flatnonzero(column) for column in self.prior.required.T])
+                order = parents_first(order, self.prior.required_parents())
             self.orders[key] = order
         return self.orders[key]
-
-    def _log_odds(self, graph: np.ndarray) -> float:
-        return float(self.prior.log_odds[graph].sum())
 
     def _graph_of_order(self, score: LocalScore, order: np.ndarray) -> np.ndarray:
         """The graph (d, d) of the best parents among the predecessors of every node.
@@ -251,7 +215,7 @@ def _best_parents(score: LocalScore, prior: EdgePrior, node: int, pool: np.ndarr
     return best_parents(score, prior, node, pool, required=prior.required)
 
 
-def _best_variance(shared: SharedNoise, graph: np.ndarray | dict[int, np.ndarray]) -> tuple[float, float]:
+def _best_variance(shared: Nuisance, graph: np.ndarray | dict[int, np.ndarray]) -> tuple[float, float]:
     """The best shared noise variance given a graph, and the log evidence with it integrated out (Laplace)."""
     if isinstance(graph, np.ndarray):
         graph = {node: np.flatnonzero(graph[:, node]) for node in range(len(graph))}

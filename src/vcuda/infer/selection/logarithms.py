@@ -8,12 +8,14 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import varies
+from vcuda.data.scaling import Scaling
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders.greedy_parents import MOST_PARENTS
 from vcuda.infer.progress import always
+from vcuda.infer.scored import column_log_jacobians
+from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import BGe, SharedNoise
 
 # A logarithm is taken when it wins by this: odds of 150 to 1. Where both fit alike, a column stays as it is.
 LOGARITHM_MARGIN = 5.0
@@ -36,7 +38,7 @@ def choose_logarithms(
     taken where the table is a sample of a larger one. Where ``go_on`` says no (time is short), columns that were not
     looked at stay as they are.
     """
-    able = (data.values > 0).all(axis=0) if positive is None else positive
+    able = np.asarray((data.values > 0).all(axis=0) if positive is None else positive)
     gains = np.full(data.d, -np.inf)
     chosen = np.zeros(data.d, dtype=bool)
     if not able.any():
@@ -44,16 +46,15 @@ def choose_logarithms(
     logs = np.log(np.where(able, data.values, 1.0))
     # Where the mean is large beside the spread, rounding may leave nothing of the logarithm.
     able = able & varies(logs.min(axis=0), logs.max(axis=0))
-    # A density gains the mean of -log x a row by going from x to its logarithm.
-    free = logs if data.interventions is None else np.where(data.interventions, 0.0, logs)
-    jacobian = np.where(able, -free.sum(axis=0), 0.0)
+    jacobian = column_log_jacobians(data, Scaling(np.zeros(data.d), np.ones(data.d), able))
+    spec = FAMILIES["linear"].specs["unequal"]
 
     def local(node: int, parents: np.ndarray, mask: np.ndarray) -> float:
         columns = np.append(parents, node)
         values = np.where(mask[columns], logs[:, columns], data.values[:, columns])[data.free_rows(node)]
         if not len(values):
             return 0.0
-        score = BGe().prepare(values)
+        score = spec.prepare(values)
         own = -len(values) * float(np.log(np.std(values[:, -1]))) + (jacobian[node] if mask[node] else 0.0)
         return score.score(len(parents), list(range(len(parents)))) + own
 
@@ -75,7 +76,6 @@ def choose_logarithms(
             chosen[node] = gains[node] > LOGARITHM_MARGIN
         if np.array_equal(before, chosen) or not given_graph:
             break
-        score = prepare(BGe(), np.where(chosen, logs, data.values), data.interventions)
-        assert not isinstance(score, SharedNoise)
+        score = prepare(spec, np.where(chosen, logs, data.values), data.interventions)
         graph = climb(score, prior, rng, max_parents=MOST_PARENTS, go_on=go_on)[1]
     return chosen, gains

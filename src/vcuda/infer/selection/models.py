@@ -17,26 +17,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcuda.data.dataset import Dataset
-from vcuda.data.knowledge import EdgeRules
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Arrays, Checkpointer, cached, fingerprint
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.exact import RoundingError, TimeLimitError
 from vcuda.infer.progress import Progress, ProgressCallback, in_time, silent
-from vcuda.infer.scored import ScoredTable, check_one_unit, rescaled
-from vcuda.infer.selection.evidence import CANDIDATES, Candidate, Evidence, Method
+from vcuda.infer.scored import ScoredTable, rescaled
+from vcuda.infer.selection.evidence import Evidence, Method
 from vcuda.infer.selection.logarithms import choose_logarithms
-from vcuda.models.base import Noise
+from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import EqualNoise, LocalScore, SharedNoise
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.protocol import Candidate, LocalScore, Noise
 
 EXACT_COLUMNS = 12
 CLIMBED_COLUMNS = 200
-# Products of features take 8 (6 d)² bytes: .3 GB at this number of columns.
-NONLINEAR_COLUMNS = 1000
-# A Gaussian process factorises hundreds of n by n matrices: 5 seconds at ten columns and 1,000 rows, and by n³ more.
-PROCESS_ROWS = 2000
 # Below this, odds of 20 to 1, the sentence says that the data hardly tell.
 CLEAR_LEAD = 3.0
 
@@ -47,7 +42,7 @@ class Measured(NamedTuple):
     candidate: Candidate
     table: Dataset
     units: Scaling
-    score: LocalScore | SharedNoise | None
+    score: LocalScore | None
     log_evidence: float
 
     @property
@@ -76,10 +71,9 @@ class Choice:
 
 def choose_model(
     data: Dataset,
+    prior: EdgePrior,
     *,
-    edge_probability: float,
-    rules: EdgeRules | None = None,
-    models: Sequence[str] = ("linear", "additive", "gp"),
+    models: Sequence[str] = tuple(FAMILIES),
     noise: Noise | None = None,
     logarithm: np.ndarray | None = None,
     positive: np.ndarray | None = None,
@@ -95,10 +89,8 @@ def choose_model(
     ----------
     data
         The table in the user's units.
-    edge_probability
-        Prior probability of an edge that the order allows.
-    rules
-        What is known of the edges; the evidence is that of the graphs that obey.
+    prior
+        Of the edges that the order allows; the evidence is that of the graphs that obey what is known.
     models, noise
         What may be chosen.
     logarithm
@@ -116,7 +108,6 @@ def choose_model(
     journal
         Where the evidence of every model is kept, also that there was no time for it.
     """
-    prior = edge_prior(data.d, edge_probability, **({} if rules is None else rules._asdict()))
     method: Method = "exact" if data.d <= EXACT_COLUMNS else "best graph" if data.d <= CLIMBED_COLUMNS else "one order"
     given = fingerprint(data.fingerprint, prior, models, noise, logarithm, positive, standardise, seed)
     raw = np.zeros(data.d, dtype=bool)
@@ -139,11 +130,8 @@ def choose_model(
         chosen, gains = known["chosen"], known["gains"]
         if chosen.any():
             scales = [chosen, raw]
-    if data.d > NONLINEAR_COLUMNS:
-        models = [model for model in models if model == "linear"]
-    elif data.n > PROCESS_ROWS:
-        models = [model for model in models if model != "gp"]
-    candidates = [one for one in CANDIDATES if one.model in models and noise in (None, one.noise)]
+    known_models = [one for one in FAMILIES.candidates() if one.model in models]
+    candidates = [one for one in known_models if _fits(one, data) and noise in (None, one.noise)]
     if not candidates:
         raise ConfigError(f"no model to choose from has {noise} noise; name the model, for example model='linear'")
     evidence = Evidence(method, prior, np.random.default_rng(seed), deadline, checkpointer)
@@ -165,7 +153,7 @@ def choose_model(
                 continue
             progress(Progress(0, 1, f"comparing models: {candidate.words}"))
             table, units = rescaled(data, logarithm=mask, standardise=standardise)
-            if isinstance(candidate.spec, EqualNoise) and candidate.spec.out_of_range(table.scale).size:
+            if candidate.spec.out_of_range(table.scale).size:
                 continue
             try:
                 # There is always a first model to fall back on.
@@ -181,7 +169,7 @@ def choose_model(
     if refused is not None and not measured:
         raise refused
     if not measured:
-        check_one_unit(candidates[0].spec, table)
+        candidates[0].spec.check_spreads(table.source, table.names, table.scale)
     checkpointer.keep("compared", given, lambda: {"steps": np.array(steps)})
     best = max(measured, key=lambda one: one.log_evidence)
     score = best.score or prepare(best.candidate.spec, best.table.values, best.table.interventions)
@@ -189,14 +177,27 @@ def choose_model(
     if refused is not None:
         sentences.append("One noise variance for all columns was not compared: their scales differ too much for it.")
     compared = {one.words: one.log_evidence for one in measured}
-    return Choice(best.candidate, ScoredTable.of(best.table, score, best.units), compared, method, tuple(sentences))
+    scored = ScoredTable.of(data, best.table, score, best.units)
+    return Choice(best.candidate, scored, compared, method, tuple(sentences))
+
+
+def _too_wide(candidate: Candidate, data: Dataset) -> bool:
+    return candidate.most_columns is not None and data.d > candidate.most_columns
+
+
+def _too_long(candidate: Candidate, data: Dataset) -> bool:
+    return candidate.most_rows is not None and data.n > candidate.most_rows
+
+
+def _fits(candidate: Candidate, data: Dataset) -> bool:
+    return not (_too_wide(candidate, data) or _too_long(candidate, data))
 
 
 def _scales_worth_trying(
     candidate: Candidate, scales: Sequence[np.ndarray], measured: Sequence[Measured]
 ) -> Sequence[np.ndarray]:
-    """All scales; for the Gaussian process, which takes longest, the one that the best of the others has."""
-    if candidate.model == "gp" and measured:
+    """All scales; for a slow model the one that the best of the others has."""
+    if candidate.slow and measured:
         return [max(measured, key=lambda one: one.log_evidence).units.logarithm]
     return scales
 
@@ -212,8 +213,8 @@ def _sentences(
 ) -> list[str]:
     """What was found, in plain words."""
     sentences = []
-    linear = [one for one in measured if one.candidate.model == "linear"]
-    curved = [one for one in measured if one.candidate.model != "linear"]
+    linear = [one for one in measured if one.candidate.phrase is None]
+    curved = [one for one in measured if one.candidate.phrase is not None]
 
     def compared(winner: str, winners: Sequence[Measured], loser: str, losers: Sequence[Measured]) -> str:
         lead = max(one.log_evidence for one in winners) - max(one.log_evidence for one in losers)
@@ -223,13 +224,13 @@ def _sentences(
 
     if linear and curved:
         straight, bent = "linear mechanisms", "nonlinear ones"
-        if best.candidate.model == "linear":
+        if best.candidate.phrase is None:
             sentences.append(compared(straight, linear, bent, curved))
         else:
-            kind = "a smooth function of all causes" if best.candidate.model == "gp" else "a sum of smooth functions"
-            sentences.append(compared(f"nonlinear mechanisms ({kind})", curved, "linear ones", linear))
+            winner = f"nonlinear mechanisms ({best.candidate.phrase})"
+            sentences.append(compared(winner, curved, "linear ones", linear))
     equal = [one for one in linear if one.candidate.noise == "equal"]
-    if best.candidate.model == "linear":
+    if best.candidate.phrase is None:
         unequal = [one for one in linear if one.candidate.noise == "unequal"]
         if equal and unequal:
             shared, own = "one noise variance for all columns", "a noise variance for each column"
@@ -253,10 +254,16 @@ def _sentences(
             f"{data.d:,} columns are too many for the exact evidence: models were compared on a random part of the "
             "columns, given one order."
         )
-    if not curved and data.d > NONLINEAR_COLUMNS:
-        sentences.append(f"Nonlinear models are not considered above {NONLINEAR_COLUMNS:,} columns.")
-    elif best.candidate.model == "additive" and data.n > PROCESS_ROWS:
-        sentences.append(f"A Gaussian process is not considered above {PROCESS_ROWS:,} rows; ask for it by model gp.")
+    everything = FAMILIES.candidates()
+    if not curved and any(_too_wide(one, data) for one in everything):
+        widest = max(one.most_columns or 0 for one in everything)
+        sentences.append(f"Nonlinear models are not considered above {widest:,} columns.")
+    elif best.candidate.phrase is not None:
+        sentences += [
+            f"{one.article} is not considered above {one.most_rows:,} rows; ask for it by model {one.model}."
+            for one in everything
+            if _too_long(one, data)
+        ]
     if noise is None and linear and not equal:
         sentences.append(
             "One noise variance for all columns was not considered: the columns vary by too different amounts."

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcuda.dags.base import DagDistribution, DagPrior, Kl
 from vcuda.dags.lifting import Lift
-from vcuda.models.base import FunctionalModel, ModelParams, log_density
+from vcuda.models.functional.base import FunctionalModel, ModelParams, log_density
 
 
 class Trained(NamedTuple):

@@ -14,7 +14,7 @@ from vcuda.infer.restarts import Members, picked, widened
 from vcuda.infer.straight_through.elbo import Terms, Trained
 from vcuda.infer.straight_through.program import Problem, State, Stretch, program_for
 from vcuda.infer.straight_through.settings import StraightThrough
-from vcuda.models.base import FunctionalModel
+from vcuda.models.functional.base import FunctionalModel
 
 
 class Setting(NamedTuple):

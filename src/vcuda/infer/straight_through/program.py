@@ -17,7 +17,7 @@ from vcuda.infer.restarts import Members
 from vcuda.infer.straight_through.early_stopping import choose
 from vcuda.infer.straight_through.elbo import NOTHING_KNOWN, Known, Rows, Terms, Trained, elbo_terms
 from vcuda.infer.straight_through.settings import StraightThrough
-from vcuda.models.base import FunctionalModel, ModelParams
+from vcuda.models.functional.base import FunctionalModel, ModelParams
 
 Array = jax.Array | np.ndarray
 

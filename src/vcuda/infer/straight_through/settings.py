@@ -9,9 +9,10 @@ import numpy as np
 
 from vcuda.dags.base import DagDistribution
 from vcuda.dags.priority import PriorityDags
+from vcuda.data.scaling import ColumnScaling
 from vcuda.errors import ConfigError
-from vcuda.models.base import FunctionalModel, Noise
-from vcuda.posterior.graph_posterior import ColumnScaling
+from vcuda.models.functional.base import FunctionalModel
+from vcuda.models.protocol import Noise
 
 ScalingRule = Literal["auto", "raw", "common", "columns"]
 Validation = Literal["averaged", "authors"]

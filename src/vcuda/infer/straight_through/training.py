@@ -12,6 +12,7 @@ import numpy as np
 from vcuda.dags.base import DagPrior
 from vcuda.dags.lifting import Lift
 from vcuda.data.dataset import Dataset
+from vcuda.data.scaling import Scaling
 from vcuda.infer.checkpoint import (
     NO_CHECKPOINT,
     Checkpointer,
@@ -23,7 +24,7 @@ from vcuda.infer.checkpoint import (
 )
 from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of, divided, mesh_for, place
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.straight_through.early_stopping import EarlyStopping
@@ -32,8 +33,7 @@ from vcuda.infer.straight_through.parts import Moving, Part, Setting, restart_ax
 from vcuda.infer.straight_through.program import Problem, State, Stretch, foreseen_seconds, program_for
 from vcuda.infer.straight_through.settings import StraightThrough, rate_at, scaling_rule
 from vcuda.infer.workers import SERIAL, WORTH_SECONDS, Workers
-from vcuda.models.base import FunctionalModel
-from vcuda.posterior.graph_posterior import Scaling
+from vcuda.models.functional.base import FunctionalModel
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.trained import TrainedMixture
 
@@ -50,9 +50,7 @@ def run_straight_through(
     model: FunctionalModel,
     prior: DagPrior,
     seed: int,
-    allowed: np.ndarray | None = None,
-    required: np.ndarray | None = None,
-    log_odds: np.ndarray | None = None,
+    edges: EdgePrior | None = None,
     units: Scaling | None = None,
     progress: ProgressCallback = silent,
     deadline: float | None = None,
@@ -65,10 +63,9 @@ def run_straight_through(
     interrupt, or the ``deadline`` on the clock of ``time.monotonic``, ends the training with what is there. Every
     ``check_every`` epochs it looks at the validation rows; a restart that is not finite any more is put back to its
     last finite state and stopped. ``units`` leads from the user's units to those of ``data``, if they differ.
-    ``allowed`` and ``required`` (d, d) say which edges may be and which must be, ``log_odds`` (d, d) the prior of
-    single edges in place of the one probability of ``prior``. The state after the last chunk is kept in the
-    ``journal``, and taken up again when the fit is resumed. Restarts are trained on the ``workers`` if that would take
-    long here.
+    ``edges`` is the prior of every edge, by default the one probability of ``prior`` for all. The state after the last
+    chunk is kept in the ``checkpointer``, and taken up again when the fit is resumed. Restarts are trained on the
+    ``workers`` if that would take long here.
     """
     use_compilation_cache()
     started = time.perf_counter()
@@ -79,10 +76,11 @@ def run_straight_through(
         batch_size=engine.batch_size,
         interventions=data.interventions,
     )
-    edges = edge_prior(data.d, prior.edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    if edges is None:
+        edges = edge_prior(data.d, prior.edge_probability)
     # What is required costs nothing and is not learned.
-    free = np.isfinite(edges.log_odds) & ~edges.required
-    odds = None if log_odds is None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
+    free = edges.free
+    odds = None if edges.edge_probability is not None else jnp.asarray(np.where(free, edges.log_odds, 0.0))
     known = Known(odds, Lift.of(edges.required))
     mesh = mesh_for(engine.restarts)
     setting = Setting(engine, model, prior, seed, Problem(train, validation, jnp.asarray(free), known))

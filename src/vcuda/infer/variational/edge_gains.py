@@ -13,82 +13,19 @@ Time O(d (km)² m) for a target with k parents.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from vcuda.errors import ConfigError
-from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.interventions import InterventionalNoise, InterventionalScore
-from vcuda.models.scores import BGeScore, EqualNoiseScore, LocalScore, SharedNoise
+from vcuda.models.protocol import LocalScore
+from vcuda.models.regressions import Evidence, Regressions
 
 # Numbers in the largest temporary array; above this, targets are worked off in turns.
 WORKING_NUMBERS = 1 << 22
-
-
-class Evidence(NamedTuple):
-    """How residual q, log determinant l and number of parents k become a log evidence.
-
-    ``constants[k] - l / 2 - powers[k] log(offset + q)`` where each node's noise is integrated out; with one noise
-    variance for all nodes (``powers`` is None) ``constants[k] - l / 2 - q / (2 variance) - n log(variance) / 2``.
-    Constants, powers and rows have a leading axis of parts, which :meth:`of` takes away.
-    """
-
-    constants: Any
-    powers: Any
-    offset: Any
-    rows: Any
-
-    def __call__(self, residual: jax.Array, log_det: jax.Array, size: jax.Array, variance: jax.Array) -> jax.Array:
-        if self.powers is None:
-            fit = 0.5 * residual / variance + 0.5 * self.rows * jnp.log(variance)
-        else:
-            fit = self.powers[size] * jnp.log(self.offset + residual)
-        return self.constants[size] - 0.5 * log_det - fit
-
-    def of(self, part: jax.Array) -> Evidence:
-        """The evidence in one of the parts."""
-        powers = None if self.powers is None else _one_of(self.powers, part)
-        rows = None if self.rows is None else _one_of(self.rows, part)
-        return Evidence(_one_of(self.constants, part), powers, self.offset, rows)
-
-
-def _one_of(parts: jax.Array, part: jax.Array) -> jax.Array:
-    # Most tables have one part only, and then nothing need be copied for every target.
-    return parts[0] if parts.shape[0] == 1 else parts[part]
-
-
-class Regressions(NamedTuple):
-    """All that toggles need of a table, for d columns of m features each, under a amplitudes of the functions.
-
-    The rows that a target is judged by are one of p parts, ``part_of`` (d,). ``gram`` (a, p, d m, d m) holds products
-    of features, ``own`` (a, p, m, m, d) its diagonal blocks, ``products`` (a, p, d m, d) those of features with
-    targets, ``squares`` (p, d) those of targets, with their ridge. ``ridge`` is that of the weights; with a shared
-    noise variance it is the variance divided by ``weight_variance`` (else None), and the noise is in so many ``cells``.
-    Evidences are averaged over the amplitudes.
-    """
-
-    gram: Any
-    own: Any
-    products: Any
-    squares: Any
-    ridge: Any
-    weight_variance: Any
-    evidence: Evidence
-    part_of: Any
-    cells: Any
-
-    @property
-    def nodes(self) -> int:
-        return int(self.squares.shape[-1])
-
-    @property
-    def block(self) -> int:
-        return int(self.gram.shape[-1] // self.nodes)
 
 
 class Toggled(NamedTuple):
@@ -100,101 +37,38 @@ class Toggled(NamedTuple):
     squares: jax.Array
 
 
-def _linear(
-    gram: np.ndarray, squares: np.ndarray, ridge: float, weight_variance: float | None, evidence: Evidence, cells: int
-) -> Regressions:
-    alone, part_of = gram[None, None], np.zeros(len(gram), dtype=np.int32)
-    own = np.diag(gram)[None, None, None, None]
-    return Regressions(alone, own, alone, squares[None], ridge, weight_variance, evidence, part_of, float(cells))
-
-
-def _joined(score: InterventionalScore, parts: list[Regressions], cells: int) -> Regressions:
-    """Parts as one problem. Targets that were never free get a part of no rows, in which nothing has a score."""
-    first, part_of = parts[0], score.part_of.astype(np.int32)
-    if not score.free_rows.all():
-        part_of = np.where(score.free_rows > 0, part_of, len(parts)).astype(np.int32)
-        empty = jax.tree.map(np.zeros_like, first)
-        parts = [*parts, empty._replace(squares=empty.squares + (first.evidence.powers is not None))]
-
-    def along(axis: int, pick: Callable[[Regressions], Any]) -> Any:
-        return None if pick(first) is None else np.concatenate([pick(part) for part in parts], axis=axis)
-
-    evidence = Evidence(
-        along(0, lambda part: part.evidence.constants),
-        along(0, lambda part: part.evidence.powers),
-        first.evidence.offset,
-        along(0, lambda part: part.evidence.rows),
-    )
-    return Regressions(
-        along(1, lambda part: part.gram),
-        along(1, lambda part: part.own),
-        along(1, lambda part: part.products),
-        along(0, lambda part: part.squares),
-        first.ridge,
-        first.weight_variance,
-        evidence,
-        part_of,
-        float(cells),
-    )
-
-
-def regressions(score: LocalScore | SharedNoise) -> Regressions:
-    """Reduce a prepared score to what the toggles need; refuse scores that are no regressions.
-
-    Linear scores keep double precision, since columns of very different variance lose digits; additive ones need no
-    more than single precision, as all of their columns are standardised.
-    """
-    if isinstance(score, InterventionalNoise):
-        scores = score.scores
-        parts = [SharedNoise(part, score.weight_variance, score.shape, score.scale) for part in scores.parts]
-        return _joined(scores, [regressions(part) for part in parts], score.cells)
-    if isinstance(score, InterventionalScore):
-        return _joined(score, [regressions(part) for part in score.parts], int(score.free_rows.sum()))
-    known = score.known if isinstance(score, SharedNoise) else score
-    sizes = np.arange(score.nodes + 1)
-    if isinstance(known, EqualNoiseScore):
-        # Under unit variance, so that the variance can be put in later.
-        constant = -0.5 * known.rows * np.log(2 * np.pi) - 0.5 * np.log1p(known.rows)
-        evidence = Evidence(np.full((1, sizes.size), constant), None, None, np.array([float(known.rows)]))
-        weight_variance = score.weight_variance if isinstance(score, SharedNoise) else None
-        cells = known.rows * known.nodes
-        return _linear(known.gram, np.diag(known.gram), known.ridge, weight_variance, evidence, cells)
-    if isinstance(known, BGeScore):
-        nothing, one = np.zeros(sizes.size), np.ones(sizes.size)
-        constants = known.local(one, nothing, sizes)
-        powers = constants - known.local(math.e * one, nothing, sizes)
-        squares = np.diag(known.gram) + known.target_ridge
-        evidence = Evidence(constants[None], powers[None], 0.0, None)
-        return _linear(known.gram, squares, known.ridge, None, evidence, known.rows * known.nodes)
-    if isinstance(known, AdditiveBasisScore):
-        single = np.float32
-        amplitudes = np.asarray(known.amplitudes)[:, None, None]
-        noise = known.noise
-        power = noise.shape + 0.5 * noise.rows
-        constant = noise.log_evidence(np.asarray(0.0), np.log1p(noise.rows)) + power * np.log(2 * noise.scale)
-        evidence = Evidence(
-            np.full((1, sizes.size), constant, single),
-            np.full((1, sizes.size), power, single),
-            single(2 * noise.scale),
-            None,
+def regressions_of(score: LocalScore) -> Regressions:
+    """What the toggles need of a prepared score; refuse scores that are no regressions."""
+    found = score.regressions()
+    if found is None:
+        raise ConfigError(
+            "the variational engine needs the gain of every edge at once, which models linear and additive give and "
+            "this one does not; use one of these, or the orders engine"
         )
-        gram = (amplitudes * known.gram).astype(single)
-        blocks = gram.reshape(-1, known.nodes, known.block, known.nodes, known.block)
-        return Regressions(
-            gram[:, None],
-            np.einsum("aipiq->apqi", blocks)[:, None],
-            (np.sqrt(amplitudes) * known.products).astype(single)[:, None],
-            known.squares.astype(single)[None],
-            single(1.0),
-            None,
-            evidence,
-            np.zeros(known.nodes, dtype=np.int32),
-            single(noise.rows * known.nodes),
-        )
-    raise ConfigError(
-        f"the variational engine knows linear and additive scores, not {type(score).__name__}; "
-        "use the orders engine, or AdditiveBasis in place of GaussianProcess"
-    )
+    return found
+
+
+def _one_of(parts: jax.Array, part: jax.Array) -> jax.Array:
+    # Most tables have one part only, and then nothing need be copied for every target.
+    return parts[0] if parts.shape[0] == 1 else parts[part]
+
+
+def _evidence_in(evidence: Evidence, part: jax.Array) -> Evidence:
+    """The evidence in one of the parts."""
+    powers = None if evidence.powers is None else _one_of(evidence.powers, part)
+    rows = None if evidence.rows is None else _one_of(evidence.rows, part)
+    return Evidence(_one_of(evidence.constants, part), powers, evidence.offset, rows)
+
+
+def _log_evidence(
+    evidence: Evidence, residual: jax.Array, log_det: jax.Array, size: jax.Array, variance: jax.Array
+) -> jax.Array:
+    """Of a target in one part, from its regression on ``size`` parents."""
+    if evidence.powers is None:
+        fit = 0.5 * residual / variance + 0.5 * evidence.rows * jnp.log(variance)
+    else:
+        fit = evidence.powers[size] * jnp.log(evidence.offset + residual)
+    return evidence.constants[size] - 0.5 * log_det - fit
 
 
 def _inverse_factor(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -245,7 +119,7 @@ def toggles_of(
     counts = jnp.repeat(real, block).astype(problem.gram.dtype)
     size = jnp.sum(real)
     part = problem.part_of[target]
-    evidence = problem.evidence.of(part)
+    evidence = partial(_log_evidence, _evidence_in(problem.evidence, part))
 
     def fit(grams: jax.Array, every: jax.Array, owns: jax.Array) -> tuple[jax.Array, ...]:
         several = grams.shape[0] > 1

@@ -15,8 +15,7 @@ from vcuda.infer.variational.edge_gains import Tiers
 from vcuda.infer.variational.natural_gradient import State
 from vcuda.infer.variational.settings import STILL_STEPS
 from vcuda.infer.variational.starts import obeying
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import BGeScore, SharedNoise
+from vcuda.models.protocol import LocalScore
 from vcuda.posterior.posterior import Status, as_sentence
 
 WARN_DISAGREEMENT = 0.25
@@ -52,7 +51,7 @@ def mixed(
     state: State,
     free: np.ndarray,
     prior: EdgePrior,
-    score: Any,
+    score: LocalScore,
     taken: int,
     steps: int,
     tiers: Tiers,
@@ -67,8 +66,9 @@ def mixed(
     trace = np.asarray(state.elbo[:taken], dtype=np.float64) + score.log_jacobian
     # The median, because a rare graph without a strong edge costs thousands of nats and would decide the mean.
     elbo = np.median(trace[max(0, min(steps, taken - 1)) :], axis=0)
-    if isinstance(score, SharedNoise):
-        elbo = elbo + [score.log_prior(float(variance)) for variance in state.variance]
+    shared = score.nuisance
+    if shared is not None:
+        elbo = elbo + [shared.log_prior(float(variance)) for variance in state.variance]
     sound = np.isfinite(elbo) & np.isfinite(each).all(axis=(1, 2))
     elbo = np.where(sound, elbo, -np.inf)
     weights = softmax(elbo) if sound.any() else np.full(elbo.size, 1 / elbo.size)
@@ -89,6 +89,7 @@ def mixed(
         "max_parents": tiers.wide,
         "parents_left_out": float(np.mean(missed > 0)),
     }
+    equivalent = any(part.score_equivalent for part in score.parts)
     crowded = [int(j) for j in np.flatnonzero(parents > 0.75 * tiers.wide)] if tiers.wide < len(parents) - 1 else []
     labels = [names[j] if names is not None else str(j) for j in crowded]
     return VariationalResult(
@@ -99,8 +100,8 @@ def mixed(
         edge_probabilities=probabilities,
         elbo=elbo,
         order=obeying(np.argsort(means[best], kind="stable"), prior),
-        noise_variance=float(state.variance[best]) if isinstance(score, SharedNoise) else None,
-        status=_status(diagnostics, sound, labels, stopped, equivalent=isinstance(kind_of(score), BGeScore)),
+        noise_variance=None if shared is None else float(state.variance[best]),
+        status=_status(diagnostics, sound, labels, stopped, equivalent=equivalent),
         diagnostics=diagnostics,
         trace={"elbo": trace},
     )

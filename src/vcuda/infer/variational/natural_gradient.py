@@ -19,7 +19,8 @@ from vcuda.dags.base import lifted_before, lifted_priorities
 from vcuda.dags.lifting import Lift
 from vcuda.infer.devices import WHOLE, devices_of, divide, divided, own_place
 from vcuda.infer.restarts import Members
-from vcuda.infer.variational.edge_gains import Regressions, Tiers, toggle_graphs
+from vcuda.infer.variational.edge_gains import Tiers, toggle_graphs
+from vcuda.models.regressions import Regressions
 
 # Logits beyond this are certain for every purpose, and slow to come back from.
 LARGEST_LOGIT = 8.0

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.variational.edge_gains import Regressions, Tiers
+from vcuda.infer.variational.edge_gains import Tiers
 from vcuda.infer.variational.natural_gradient import Schedule
-from vcuda.models.additive import AdditiveBasisScore
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import GramScore
+from vcuda.models.protocol import LocalScore
+from vcuda.models.regressions import Regressions
 
 SMALL = 20
 LARGE = 500
@@ -89,17 +87,13 @@ def tiers_of(spec: Variational, table: Regressions, nodes: int, prior: EdgePrior
     return Tiers(max(min(narrow, wide), 1), max(wide, 1), min(nodes, max(nodes // 8, 8 if linear else 3)))
 
 
-def _rows(score: Any) -> int:
-    kind = kind_of(score)
-    return int(kind.noise.rows if isinstance(kind, AdditiveBasisScore) else kind.rows)
-
-
-def schedule_of(spec: Variational, score: Any, steps: int, restarts: int, nodes: int, *, ordered: int) -> Schedule:
+def schedule_of(
+    spec: Variational, score: LocalScore, steps: int, restarts: int, nodes: int, *, ordered: int
+) -> Schedule:
     """Temperatures and rates of all steps; the first ``ordered`` restarts begin with an order."""
     done = np.arange(steps) / steps
     waiting = np.maximum(0.0, 1 - done / spec.tempered)
-    linear = isinstance(kind_of(score), GramScore)
-    coldest = min(1.0, spec.first_temper or (0.3 if linear else 1.0) / _rows(score))
+    coldest = min(1.0, spec.first_temper or (0.3 if score.linear else 1.0) / score.parts[0].rows)
     temper = np.repeat((coldest**waiting)[:, None], restarts, axis=1)
     speed = np.repeat(spec.learning_rate * (0.02 ** np.maximum(0.0, 2 * done - 1))[:, None], restarts, axis=1)
     temper[:, :ordered] = 1.0

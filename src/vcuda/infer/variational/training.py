@@ -26,19 +26,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
-from vcuda.errors import ConfigError
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, tree_arrays, tree_like
 from vcuda.infer.compilation import use_compilation_cache
 from vcuda.infer.devices import devices_of, mesh_for, place
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.progress import Pace, Progress, ProgressCallback, in_time, silent
 from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
-from vcuda.infer.variational.edge_gains import regressions
+from vcuda.infer.variational.edge_gains import regressions_of
 from vcuda.infer.variational.mixtures import VariationalResult, mixed
 from vcuda.infer.variational.natural_gradient import (
     DIVIDED_SCHEDULE,
@@ -51,22 +49,17 @@ from vcuda.infer.variational.natural_gradient import (
 )
 from vcuda.infer.variational.parts import Part, Setting, precision_of, run_part, steps_key
 from vcuda.infer.variational.settings import SMALL, STILL_STEPS, Variational, schedule_of, tiers_of
-from vcuda.infer.variational.starts import first_orders, initial_state, rounded
+from vcuda.infer.variational.starts import first_orders, initial_state
 from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.interventions import kind_of
-from vcuda.models.scores import BGeScore, LocalScore, ScoreSpec, SharedNoise
+from vcuda.models.protocol import LocalScore
 
 
 def run_variational(
     spec: Variational,
-    score: LocalScore | SharedNoise | ScoreSpec,
-    values: np.ndarray | None = None,
+    score: LocalScore,
+    prior: EdgePrior,
     *,
-    edge_probability: float,
     seed: int,
-    log_odds: np.ndarray | None = None,
-    allowed: np.ndarray | None = None,
-    required: np.ndarray | None = None,
     start_order: np.ndarray | None = None,
     names: Sequence[str] | None = None,
     progress: ProgressCallback = silent,
@@ -81,16 +74,12 @@ def run_variational(
     spec
         How long and how many.
     score
-        A prepared score, or its spec together with the table ``values`` (n, d). Linear scores (EqualNoise, BGe) and
-        AdditiveBasis can be used. A shared unknown noise variance is moved to its posterior mode as the edges settle.
-    edge_probability
-        pi, the prior probability of an edge that the order allows.
+        A prepared score that is a regression, such as linear and additive ones. A shared unknown noise variance is
+        moved to its posterior mode as the edges settle.
+    prior
+        pi_ij of every edge that the order allows; what is not allowed never occurs, what is required is in every graph.
     seed
         The same seed gives the same result on the same machine and versions.
-    log_odds
-        (d, d) log(pi_ij / (1 - pi_ij)) of single edges, instead of ``edge_probability``.
-    allowed, required
-        (d, d) booleans: what is not allowed never occurs, what is required is in every graph.
     start_order
         (d,) an order, first node first, for the first restart; in place of the constructed one.
     names
@@ -111,14 +100,9 @@ def run_variational(
     """
     use_compilation_cache()
     begun = time.perf_counter()
-    prepared: Any = score if values is None else score.prepare(values)  # type: ignore[union-attr]
-    if not hasattr(prepared, "nodes"):
-        raise ConfigError("values, the table (n, d), must come with a score that is not prepared")
-    equivalent = isinstance(kind_of(prepared), BGeScore)
-    if equivalent:
-        prepared = rounded(prepared)
-    nodes, table = prepared.nodes, regressions(prepared)
-    prior = edge_prior(nodes, edge_probability, log_odds=log_odds, allowed=allowed, required=required)
+    equivalent = any(part.score_equivalent for part in score.parts)
+    prepared = score.without_last_digits()
+    nodes, table = prepared.nodes, regressions_of(prepared)
     rng = np.random.default_rng(seed)
     restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
     orders = first_orders(spec, prepared, prior, start_order, rng, restarts, checkpointer, in_time(deadline))
@@ -134,8 +118,8 @@ def run_variational(
     if known is not None:
         taken, state = int(known["taken"]), tree_like("state", state, known)
     with precision_of(dtype):
-        shared = (prepared.shape, prepared.scale) if isinstance(prepared, SharedNoise) else (1.0, 1.0)
-        free = np.isfinite(prior.log_odds) & ~prior.required
+        shared = (1.0, 1.0) if prepared.nuisance is None else prepared.nuisance.prior
+        free = prior.free
         prior_logits = np.where(free, prior.log_odds, 0.0).astype(dtype)
         problem = Problem(table, prior_logits, free, spec.pairs, shared, Required.of(prior.required))
         mesh = mesh_for(restarts)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Protocol
+from math import comb
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from vcuda.data.scaling import Scaling, units_log_jacobian
 from vcuda.errors import ConfigError
+from vcuda.models.additive import AdditiveBasis
+from vcuda.models.checks import centred_columns, check_max_parents, check_positive
+from vcuda.models.gaussian_process.prediction import GaussianProcessPredictive
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
-from vcuda.models.scores import (
-    centred_columns,
-    check_max_parents,
-    check_positive,
-    checked_candidates,
-    gains_by_sets,
-    losses_by_sets,
-    table_by_sets,
-    table_steps,
-)
+from vcuda.models.protocol import LocalScore, PowerLaw, ScoreSpec, SetKey
+from vcuda.models.sets import checked_candidates
 
+COSTS: Mapping[str, PowerLaw] = {"orders": PowerLaw(3.1, 0.049, 1.69, 0.0, 0.49, 9.2e-3, 1.0)}
 # Trace of a column's kernel that its features may miss; what matters comes later, by the budgets of sets.
 COLUMN_BUDGET = 1e-6
 # Trace of a set's kernel that may be treated as independent noise. At n = 1,000 the scores of one, two and
@@ -33,7 +30,8 @@ LARGE_SET_BUDGET = 0.5
 # Up to this many rows a set that needs more than n / 2 features is scored with its full kernel.
 DENSE_ROWS = 4000
 MAX_FEATURES = 1000
-CACHE_BYTES = 128e6
+# Rows that predictions keep: they cost the cube of these for large sets of parents.
+KERNEL_ROWS = 4000
 
 
 def _kernel_features(column: np.ndarray, length_scale: float) -> np.ndarray:
@@ -68,16 +66,8 @@ def _largest(sizes: np.ndarray, budget: float) -> np.ndarray:
     return order[dropped:][::-1]
 
 
-class SetMemory(Protocol):
-    """Scores (d,) of sets of parents from before the fit was resumed, and for the next time."""
-
-    def recall(self, parents: tuple[int, ...]) -> np.ndarray | None: ...
-
-    def keep(self, parents: tuple[int, ...], scores: np.ndarray) -> None: ...
-
-
 @dataclass(frozen=True, eq=False)
-class GaussianProcessScore:
+class GaussianProcessScore(LocalScore):
     """Gaussian process evidence of sets of parents; one factorisation of a set serves all targets.
 
     The kernel of a set is the product of its columns' kernels, so products of their features are features of
@@ -85,104 +75,66 @@ class GaussianProcessScore:
     the fully independent training conditional). At n = 1,000 and three parents 50 random frequencies are 8 to
     22 nats too low, these features at most .08. Time O(n r²) a set for r features, r about 10, 80, 350 for 1,
     2, 3 parents; larger sets use the full kernel, n³ / 3 operations per amplitude, up to 4,000 rows, and
-    beyond that their 1,000 largest features. Scores of sets are remembered. Those in ``ahead`` were computed before
-    anybody asked for them, and count as known only from then on.
+    beyond that their 1,000 largest features.
     """
 
-    columns: np.ndarray
+    columns: np.ndarray = field()
     features: tuple[np.ndarray, ...]
     noise: NoiseIntegrated
     amplitudes: tuple[float, ...]
     length_scale: float
     log_jacobian: float
-    full_parents: int
+    full_parents: int = field()
     max_parents: int
-    margin: float
-    known: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
-    memory: SetMemory | None = None
-    prefetch: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
+    margin: float = field()
+
+    slow_sets = True
+    shares_sets = True
+    costs = COSTS
 
     @property
     def nodes(self) -> int:
         return int(self.columns.shape[1])
 
+    @property
+    def rows(self) -> int:
+        return self.noise.rows
+
     def score(self, target: int, parents: Sequence[int]) -> float:
         chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        return float(self.scores_of_set(chosen)[target])
+        return float(self.evaluate(self.set_key(target, chosen.tolist()))[target])
 
-    def scores_of_set(self, parents: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the scores (d,) of all targets with these parents; what stands at the parents themselves
-        means nothing."""
-        key = tuple(sorted(int(parent) for parent in parents))
-        scores = self.known.get(key)
-        if scores is None:
-            scores = self._recalled(key)
-            if len(self.known) * 8 * self.nodes > CACHE_BYTES:
-                self.known.pop(next(iter(self.known)), None)
-            self.known[key] = scores
-        return scores
+    def screen(self) -> LocalScore:
+        return AdditiveBasis().prepare(self.columns)
 
-    def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
-        return table_by_sets(self, target, candidates, full=self.full_parents, margin=self.margin)
+    @property
+    def content(self) -> tuple[Any, ...]:
+        return self.columns, self.amplitudes, self.length_scale, self.noise
 
-    def table_steps(
-        self, ask: Callable[[int, Sequence[int]], float], target: int, chosen: np.ndarray
-    ) -> Generator[list[list[int]], None, np.ndarray]:
-        """Fill a table by scores that are asked for; yields the sets before it asks."""
-        return table_steps(ask, target, chosen, full=self.full_parents, margin=self.margin, most=self.max_parents)
+    def table_seconds(self) -> float:
+        """How many larger sets must be scored depends on the data: about d³ / 6, and several times that where many weak
+        parents compete."""
+        nodes, rows = self.nodes, self.rows
+        # Full kernels of n² entries and their factorisations, or as many features as there may be.
+        large = 1e-8 * rows**2 + 1.1e-11 * rows**3 if rows <= DENSE_ROWS else 1e-4 * rows
+        costs = [1e-6 * rows, 2.3e-6 * rows, min(1.4e-5 * rows, large)]
+        full = sum(
+            comb(nodes, size) * (costs[size - 1] if size <= 3 else large) for size in range(1, self.full_parents + 1)
+        )
+        return full + (nodes**3 / 6 * large if self.full_parents < min(self.max_parents, nodes - 1) else 0)
 
-    def remember(self, candidates: Sequence[np.ndarray]) -> Iterator[float]:
-        """Score all sets that tables of these candidates (one array for each table) hold in any case.
+    def predictive_in(self, units: Scaling) -> GaussianProcessPredictive:
+        columns = self.columns
+        if len(columns) > KERNEL_ROWS:
+            columns = columns[np.sort(np.random.default_rng(0).choice(len(columns), KERNEL_ROWS, replace=False))]
+        noise = NoiseIntegrated(len(columns), self.noise.shape, self.noise.scale)
+        kept = columns.astype(np.float32)
+        return GaussianProcessPredictive(kept, units, noise, self.amplitudes, self.length_scale)
 
-        Yields the share that is done after every set: this takes most of the time of the tables, and who
-        calls may want to tell of it.
-        """
-        most = min(self.full_parents, self.max_parents)
-        sets = {
-            parents
-            for some in candidates
-            for size in range(most + 1)
-            for parents in combinations(sorted(some.tolist()), size)
-        }
-        for done, parents in enumerate(sorted(sets, key=len), start=1):
-            self.scores_of_set(parents)
-            yield done / len(sets)
-
-    def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
-        return gains_by_sets(self, target, parents)
-
-    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
-        return losses_by_sets(self, target, parents)
-
-    def _recalled(self, parents: tuple[int, ...]) -> np.ndarray:
-        """Read the scores of a set from the memory, or evaluate them and keep them there."""
-        if self.memory is None:
-            return self._computed(parents)
-        scores = self.memory.recall(parents)
-        if scores is None:
-            scores = self._computed(parents)
-            self.memory.keep(parents, scores)
-        return scores
-
-    def _computed(self, parents: tuple[int, ...]) -> np.ndarray:
-        scores = self.prefetch.pop(parents, None)
-        return self.evaluate(parents) if scores is None else scores
-
-    def foreseen(self, target: int, parents: Sequence[int]) -> float:
-        """Return the score of a set that is known or was computed ahead, without remembering that it was asked for."""
-        scores = self.peek(tuple(sorted(int(parent) for parent in parents)))
-        assert scores is not None, "a search must yield the sets that it is about to ask for"
-        return float(scores[target])
-
-    def peek(self, parents: tuple[int, ...]) -> np.ndarray | None:
-        """Return the scores (d,) of a set, in ascending order, if nothing need be computed for them."""
-        scores = self.known.get(parents)
-        if scores is None:
-            scores = self.prefetch.get(parents)
-        return self.memory.recall(parents) if scores is None and self.memory is not None else scores
-
-    def evaluate(self, parents: tuple[int, ...]) -> np.ndarray:
-        """Compute the scores (d,) of all targets with these parents, in ascending order, and remember nothing."""
+    def evaluate(self, key: SetKey) -> np.ndarray:
+        """Compute the scores (d,) of all targets with these parents, in ascending order; what stands at the parents
+        themselves means nothing."""
+        parents = key
         if not parents:
             squares = np.einsum("nd,nd->d", self.columns, self.columns)
             return self.noise.log_evidence(squares, np.log1p(float(self.noise.rows)) * np.ones(self.nodes))
@@ -245,7 +197,7 @@ class GaussianProcessScore:
 
 
 @dataclass(frozen=True)
-class GaussianProcess:
+class GaussianProcess(ScoreSpec):
     """A smooth function of all parents together, a Gaussian process, and noise of unknown variance in each
     node; free of units.
 
@@ -290,7 +242,7 @@ class GaussianProcess:
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
             length_scale=self.length_scale,
-            log_jacobian=-len(columns) * float(np.log(units).sum()),
+            log_jacobian=units_log_jacobian(len(columns), units),
             full_parents=self.full_parents,
             max_parents=self.max_parents,
             margin=self.margin,

@@ -6,27 +6,27 @@ Given the table these are Dirichlet again: their means predict new rows, draws f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import logsumexp
 
 from vcuda.data.categorical import Categories
-from vcuda.data.dataset import Dataset
+from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
-from vcuda.models.categorical import BDeu
 from vcuda.models.interventions import prepare
-from vcuda.models.scores import LocalScore, SharedNoise
-from vcuda.posterior.graph_posterior import Predicted, Scaling, check_shapes
+from vcuda.models.prediction import ParentSets, Predicted, Prediction, Predictive
+from vcuda.models.protocol import LocalScore
 
 # A distribution for each combination of the parents' labels: more numbers than this are not drawn.
 MOST_CELLS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class CategoricalPredictive:
+class CategoricalPredictive(Predictive):
     """New rows of categories under BDeu, with the probabilities of labels integrated out.
 
     Parameters
@@ -42,13 +42,14 @@ class CategoricalPredictive:
     """
 
     codes: np.ndarray
-    labels: Categories
+    labels: Categories = field()
     equivalent_sample_size: float
     free: np.ndarray | None = None
     kind: ClassVar[str] = "categorical"
+    earlier_kinds: ClassVar[tuple[str, ...]] = ("discrete",)
 
     @classmethod
-    def of(cls, data: Dataset, equivalent_sample_size: float) -> Self:
+    def of(cls, data: Any, equivalent_sample_size: float) -> Self:
         """From the table of categories that was fitted."""
         assert data.categories is not None
         free = None
@@ -108,10 +109,25 @@ class CategoricalPredictive:
 
     def local_score(self) -> LocalScore:
         """The score of sets of parents, of any size."""
+        # The score predicts by this module.
+        from vcuda.models.categorical.score import BDeu
+
         spec = BDeu(self.equivalent_sample_size, len(self.labels), int(self.levels.max()))
-        score = prepare(spec, self.codes, None if self.free is None else ~self.free)
-        assert not isinstance(score, SharedNoise)
-        return score
+        return prepare(spec, self.codes, None if self.free is None else ~self.free)
+
+    def predict(self, sets: ParentSets, graphs: int, values: np.ndarray, names: Sequence[str] | None) -> Prediction:
+        """The most probable label of every cell, its probability averaged over graphs; values are codes."""
+        codes = values.astype(np.int64)
+        rows = np.arange(len(codes))
+        shares = [np.zeros((len(codes), levels)) for levels in self.levels.tolist()]
+        log_density = np.zeros((graphs, len(codes)))
+        for target, parents, members in sets:
+            prediction = self.probabilities(target, parents, codes)
+            shares[target] += len(members) / graphs * prediction
+            log_density[members] += np.log(prediction[rows, codes[:, target]])
+        likely = np.stack([share.argmax(axis=1) for share in shares], axis=1)
+        total = logsumexp(log_density, axis=0) - np.log(graphs)
+        return Prediction(likely.astype(np.float64), np.nan, total, accuracy=float(np.mean(likely == codes)))
 
     def _fitted(self, target: int) -> np.ndarray:
         codes = self.codes if self.free is None else self.codes[self.free[:, target]]

@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from vcuda.models.base import ModelParams, Noise, check_noise, initial_log_variance, uniform_fan_in
+from vcuda.models.functional.base import ModelParams, initial_log_variance, uniform_fan_in
+from vcuda.models.protocol import Noise, check_noise
 
 
 class LinearFunctions(NamedTuple):
@@ -49,3 +50,6 @@ class Linear:
         weights, bias = params.functions
         predicted = rows @ (graph * weights)
         return predicted + bias if self.bias else predicted
+
+    def layers(self, functions: LinearFunctions) -> tuple[list[jax.Array], list[jax.Array]]:
+        return [functions.weights[..., None]], [functions.bias[..., None]]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from vcuda.errors import ConfigError
-
-Noise = Literal["unit", "equal", "unequal"]
+from vcuda.models.protocol import Noise
 
 
 class ModelParams(NamedTuple):
@@ -34,10 +32,9 @@ class FunctionalModel(Hashable, Protocol):
         """The mean of every node given its parents in ``graph``: ``(b, d)`` from rows ``(b, d)``."""
         ...
 
-
-def check_noise(noise: str) -> None:
-    if noise not in get_args(Noise):
-        raise ConfigError(f"noise must be one of {', '.join(get_args(Noise))}, not {noise!r}")
+    def layers(self, functions: Any) -> tuple[list[jax.Array], list[jax.Array]]:
+        """Weights and biases, layer by layer, of networks that are the same functions (``vcuda.posterior.point``)."""
+        ...
 
 
 def initial_log_variance(noise: Noise, nodes: int) -> jax.Array:

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from vcuda.errors import ConfigError
-from vcuda.models.base import ModelParams, Noise, check_noise, initial_log_variance, uniform_fan_in
+from vcuda.models.functional.base import ModelParams, initial_log_variance, uniform_fan_in
+from vcuda.models.protocol import Noise, check_noise
 
 
 class Layers(NamedTuple):
@@ -33,7 +34,7 @@ class MLP:
     hidden
         Units of each hidden layer.
     noise
-        As in :class:`vcuda.models.linear.Linear`.
+        As in :class:`vcuda.models.functional.linear.Linear`.
     bias
         Without biases a ReLU network of one parent is two rays through the origin, and cannot follow a curve; the
         authors' program has none, so leave them out only to reproduce it.
@@ -43,6 +44,7 @@ class MLP:
     noise: Noise = "unequal"
     bias: bool = True
     name: ClassVar[str] = "mlp"
+    words: ClassVar[str] = "neural network: each variable is a trained function of its direct causes, plus noise"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -69,3 +71,6 @@ class MLP:
             units = jax.nn.relu(units + biases[layer] if self.bias else units)
             units = jnp.einsum("bjh,jhk->bjk", units, following)
         return (units + biases[-1] if self.bias else units)[..., 0]
+
+    def layers(self, functions: Layers) -> tuple[list[jax.Array], list[jax.Array]]:
+        return list(functions.weights), list(functions.biases)

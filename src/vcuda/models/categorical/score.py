@@ -4,26 +4,28 @@ parents' values."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import gammaln
 
+from vcuda.data.scaling import Scaling
 from vcuda.errors import DataError
-from vcuda.models.scores import (
-    check_max_parents,
-    check_positive,
-    checked_candidates,
-    gains_by_sets,
-    losses_by_sets,
-    table_by_sets,
-)
+from vcuda.models.categorical.prediction import CategoricalPredictive
+from vcuda.models.checks import check_max_parents, check_positive
+from vcuda.models.protocol import LocalScore, ScoreSpec
+from vcuda.models.sets import checked_candidates
+
+if TYPE_CHECKING:
+    from vcuda.data.dataset import Dataset
+    from vcuda.data.streaming import StreamedTable
 
 CACHE_BYTES = 128e6
 
 
 @dataclass(frozen=True, eq=False)
-class BDeuScore:
+class BDeuScore(LocalScore):
     """BDeu evidence from counts; log p(x_j | x_U) is the difference of two sums over the cells of tables of
     counts.
 
@@ -40,11 +42,17 @@ class BDeuScore:
     equivalent_sample_size: float
     max_parents: int
     log_jacobian: float = 0.0
-    known: dict[tuple[int, ...], float] = field(default_factory=dict)
+    joints: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    score_equivalent = True
 
     @property
     def nodes(self) -> int:
         return int(self.levels.size)
+
+    @property
+    def rows(self) -> int:
+        return len(self.codes)
 
     def joint(self, columns: tuple[int, ...]) -> float:
         """Return the sum of log(Gamma(count + weight) / Gamma(weight)) over all combinations of these
@@ -53,14 +61,14 @@ class BDeuScore:
         The prior's weight is spread evenly over the combinations. The score of a family is this sum for child
         and parents less that for the parents alone, so it is the same for Markov equivalent graphs.
         """
-        value = self.known.get(columns)
+        value = self.joints.get(columns)
         if value is None:
             counts = self._counts(columns)
             weight = self.equivalent_sample_size / float(np.prod(self.levels[list(columns)], dtype=np.float64))
             value = float(np.sum(gammaln(counts + weight)) - counts.size * gammaln(weight))
-            if len(self.known) * 200 > CACHE_BYTES:
-                self.known.pop(next(iter(self.known)), None)
-            self.known[columns] = value
+            if len(self.joints) * 200 > CACHE_BYTES:
+                self.joints.pop(next(iter(self.joints)), None)
+            self.joints[columns] = value
         return value
 
     def _counts(self, columns: tuple[int, ...]) -> np.ndarray:
@@ -83,18 +91,15 @@ class BDeuScore:
         members = tuple(sorted(chosen.tolist()))
         return self.joint(tuple(sorted((*members, target)))) - self.joint(members)
 
-    def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
-        return table_by_sets(self, target, candidates)
-
-    def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
-        return gains_by_sets(self, target, parents)
-
-    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
-        return losses_by_sets(self, target, parents)
+    def predictive(
+        self, data: Dataset | StreamedTable, *, scaling: Scaling | None = None, value: float | None = None
+    ) -> CategoricalPredictive | None:
+        """None for codes without labels."""
+        return None if data.categories is None else CategoricalPredictive.of(data, self.equivalent_sample_size)
 
 
 @dataclass(frozen=True)
-class BDeu:
+class BDeu(ScoreSpec):
     """Categories: every combination of the parents' values has a distribution of its own; equal for Markov
     equivalent graphs.
 
@@ -111,6 +116,7 @@ class BDeu:
     equivalent_sample_size: float = 1.0
     max_parents: int = 4
     max_levels: int = 50
+    takes_categories: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive(equivalent_sample_size=self.equivalent_sample_size, max_levels=self.max_levels)
@@ -134,3 +140,14 @@ class BDeu:
                     "categories that BDeu takes (max_levels); use a score for numbers, or bin the column"
                 )
         return BDeuScore(codes, levels, self.equivalent_sample_size, self.max_parents)
+
+    def common_units(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Codes have neither means nor units.
+        return np.zeros(np.shape(values)), np.ones(np.shape(values)[1])
+
+    def prepare_parts(
+        self, values: np.ndarray, rows: Sequence[np.ndarray], *, scale: np.ndarray, shifts: np.ndarray
+    ) -> tuple[LocalScore, list[LocalScore]]:
+        # The parts must agree on what the categories are.
+        every = self.prepare(values)
+        return every, [replace(every, codes=every.codes[some], joints={}) for some in rows]

@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
+from vcuda.data.moments import Moments
+from vcuda.data.scaling import Scaling, units_log_jacobian
 from vcuda.data.streaming.statistics import FeatureStatistics
 from vcuda.errors import ConfigError
+from vcuda.models.additive.basis import ColumnBasis
+from vcuda.models.additive.prediction import AdditivePredictive
+from vcuda.models.checks import centred_columns, check_max_parents, check_positive
 from vcuda.models.integrated_noise import NoiseIntegrated, average_evidences, check_amplitudes
-from vcuda.models.scores import (
-    centred_columns,
-    check_max_parents,
-    check_positive,
-    checked_candidates,
-    losses_by_sets,
-    schur_tables,
-    set_sizes,
-)
+from vcuda.models.protocol import LocalScore, PowerLaw, ScoreSpec
+from vcuda.models.regressions import Evidence, Regressions
+from vcuda.models.sets import checked_candidates, schur_tables, set_sizes, sets_of
 
+COSTS: Mapping[str, PowerLaw] = {
+    "orders": PowerLaw(4.4, 0.022, 1.0, 3.2e-4, 0.54, 1.8e-4, 1.0),
+    "variational": PowerLaw(12.0, 2.8e-5, 3.0, 0.0, 0.68, 8.5e-4, 1.0),
+}
 # Candidates whose subsets are eliminated side by side when all tables are made at once: 2**12 matrices stay
 # in the cache, and rows of that length keep NumPy busy. With 9 it took 1.7 times as long.
 SIDE_BY_SIDE = 12
 
 
-class ColumnBasis(NamedTuple):
-    """The basis functions of a standardised column, centred over the rows that were fitted.
-
-    ``anchors`` (p,), ``mixing`` (p, m) of the kernels at the anchors, ``means`` (m,) of the functions; for
-    several columns, each has a leading axis d.
-    """
-
-    anchors: np.ndarray
-    mixing: np.ndarray
-    means: np.ndarray
-
-    def of(self, column: int) -> ColumnBasis:
-        """Return the basis of one of several columns."""
-        return ColumnBasis(self.anchors[column], self.mixing[column], self.means[column])
-
-    def at(self, values: np.ndarray) -> np.ndarray:
-        """Return the functions (n, m) at standardised values (n,)."""
-        return np.exp(-0.5 * (values[:, None] - self.anchors) ** 2) @ self.mixing - self.means
-
-    def shifted(self, shifts: np.ndarray) -> ColumnBasis:
-        """Return the same functions of columns from which shifts (d,) were taken away."""
-        return self._replace(anchors=self.anchors - shifts[:, None])
-
-
 @dataclass(frozen=True, eq=False)
-class AdditiveBasisScore:
+class AdditiveBasisScore(LocalScore):
     """Evidence of sums of smooth functions of the parents; it needs of the table only products of features.
 
     Attributes
@@ -79,9 +58,50 @@ class AdditiveBasisScore:
     log_jacobian: float
     max_parents: int | None
 
+    makes_all_tables = True
+    costs = COSTS
+
     @property
     def nodes(self) -> int:
         return int(self.squares.size)
+
+    @property
+    def rows(self) -> int:
+        return self.noise.rows
+
+    def table_seconds(self) -> float:
+        work = self.block**2 * self.nodes + 6 * self.block**3
+        return 2.8e-9 * len(self.amplitudes) * work * sets_of(self.nodes)
+
+    def predictive_in(self, units: Scaling) -> AdditivePredictive:
+        return AdditivePredictive(
+            self.gram, self.products, self.squares, self.bases, units, self.noise, self.amplitudes
+        )
+
+    def regressions(self) -> Regressions:
+        # Single precision is enough, as all columns are standardised.
+        single, sizes = np.float32, self.nodes + 1
+        amplitudes, noise = np.asarray(self.amplitudes)[:, None, None], self.noise
+        power = noise.shape + 0.5 * noise.rows
+        constant = noise.log_evidence(np.asarray(0.0), np.log1p(noise.rows)) + power * np.log(2 * noise.scale)
+        gram = (amplitudes * self.gram).astype(single)
+        blocks = gram.reshape(-1, self.nodes, self.block, self.nodes, self.block)
+        return Regressions(
+            gram[:, None],
+            np.einsum("aipiq->apqi", blocks)[:, None],
+            (np.sqrt(amplitudes) * self.products).astype(single)[:, None],
+            self.squares.astype(single)[None],
+            single(1.0),
+            None,
+            Evidence(
+                np.full((1, sizes), constant, single),
+                np.full((1, sizes), power, single),
+                single(2 * noise.scale),
+                None,
+            ),
+            np.zeros(self.nodes, dtype=np.int32),
+            single(noise.rows * self.nodes),
+        )
 
     def _feature_indices(self, parents: np.ndarray) -> np.ndarray:
         return (parents[:, None] * self.block + np.arange(self.block)).reshape(-1)
@@ -113,13 +133,21 @@ class AdditiveBasisScore:
             scores[set_sizes(chosen.size) > self.max_parents] = -np.inf
         return scores
 
-    def all_tables(self, *, threads: int, on_progress: Callable[[float], None]) -> np.ndarray:
+    def all_tables(
+        self,
+        targets: np.ndarray,
+        candidates: Sequence[np.ndarray],
+        *,
+        threads: int,
+        on_progress: Callable[[float], None],
+    ) -> np.ndarray:
         """Return the tables (d, 2**(d - 1)) of all targets, each with all other columns as candidates.
 
         No set is left out. One elimination serves all targets: about 4,000 operations for each of the 2**d
         sets and each amplitude, with 6 features a column and 20 columns, a fifth of the work of d single
         tables. For every subset of the columns with the highest bits there remains a problem of 2**12 sets
-        whose matrices fit into the cache. ``told`` hears the share that is done.
+        whose matrices fit into the cache. ``on_progress`` hears the share that is
+        done.
         """
         tables = np.empty((self.nodes, 1 << (self.nodes - 1)))
         low = min(self.nodes, SIDE_BY_SIDE)
@@ -209,12 +237,9 @@ class AdditiveBasisScore:
         gained[np.append(chosen, target)] = -np.inf
         return gained
 
-    def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
-        return losses_by_sets(self, target, parents)
-
 
 @dataclass(frozen=True)
-class AdditiveBasis:
+class AdditiveBasis(ScoreSpec):
     """A sum of smooth functions of single parents, and noise of unknown variance in each node; free of units
     and cheap.
 
@@ -241,6 +266,7 @@ class AdditiveBasis:
     noise_shape: float = 1.0
     noise_scale: float = 1.0
     max_parents: int | None = None
+    streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_amplitudes(self.amplitudes)
@@ -270,7 +296,7 @@ class AdditiveBasis:
             bases=ColumnBasis(*(np.stack(parts) for parts in zip(*(basis for basis, _ in expanded), strict=True))),
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
-            log_jacobian=-len(columns) * float(np.log(units).sum()),
+            log_jacobian=units_log_jacobian(len(columns), units),
             max_parents=self.max_parents,
         )
 
@@ -297,20 +323,35 @@ class AdditiveBasis:
         weights = np.where(real, 1.0 / np.sqrt(np.where(real, leading, 1.0)), 0.0)
         return ColumnBasis(anchors, functions * weights, np.zeros(self.features))
 
-    def from_features(
-        self, features: FeatureStatistics, bases: ColumnBasis, *, scale: np.ndarray
+    def prepare_parts(
+        self, values: np.ndarray, rows: Sequence[np.ndarray], *, scale: np.ndarray, shifts: np.ndarray
+    ) -> tuple[LocalScore, list[LocalScore]]:
+        # The same functions of a cause for all that it may cause, wherever they were chosen.
+        pooled = self.prepare(values, scale=scale)
+        bare = pooled.bases._replace(means=np.zeros_like(pooled.bases.means))
+        return pooled, [
+            self.prepare(values[some], scale=scale, bases=bare.shifted(shift))
+            for some, shift in zip(rows, shifts, strict=True)
+        ]
+
+    def features_of(self, sample: np.ndarray) -> ColumnBasis:
+        chosen = [self.choose(column) for column in sample.T]
+        return ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
+
+    def from_statistics(
+        self, moments: Moments, features: FeatureStatistics | None, functions: Any, *, scale: np.ndarray
     ) -> AdditiveBasisScore:
-        """The score from products of features that need not be in memory; ``bases`` are those of all d columns, not
-        centred, and ``scale`` (d,) the units of the columns that they are functions of."""
-        nodes = len(bases.anchors)
+        """The score from products of features; ``functions`` are those of all d columns, not centred."""
+        assert features is not None
+        nodes = len(functions.anchors)
         return AdditiveBasisScore(
             gram=features.gram,
             products=features.products,
             squares=features.squares,
             block=self.features,
-            bases=bases._replace(means=features.means.reshape(nodes, self.features)),
+            bases=functions._replace(means=features.means.reshape(nodes, self.features)),
             noise=NoiseIntegrated(features.rows, self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
-            log_jacobian=-features.rows * float(np.log(scale).sum()),
+            log_jacobian=units_log_jacobian(features.rows, scale),
             max_parents=self.max_parents,
         )

@@ -1,15 +1,15 @@
-"""A start order for equal noise: from the causes down, always the node that is explained best."""
+"""Equal noise: where its variance lies, and an order from the causes down, always the node that is explained best."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
-from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.progress import always
-from vcuda.models.scores import EqualNoiseScore
+if TYPE_CHECKING:
+    from vcuda.models.linear.score import EqualNoiseScore
 
 # A node whose residual variance exceeds the noise by this many standard errors has lost a parent on the way; of many
 # nodes one exceeds more by chance.
@@ -36,7 +36,28 @@ def likely_noise(variances: np.ndarray, rows: int) -> float:
     return noise
 
 
-def top_down_order(score: EqualNoiseScore, prior: EdgePrior, *, go_on: Callable[[], bool] = always) -> np.ndarray:
+def noise_by_pivots(gram: np.ndarray, rows: int) -> float:
+    """Return an equal noise variance near the best, from products (d, d) of the columns.
+
+    The node of the smallest variance given those already taken comes next: a Cholesky factorisation that takes the
+    smallest pivot. The k-th pivot has n - 1 - k degrees of freedom.
+    """
+    rest = gram.copy()
+    squares, freedom = 0.0, 0
+    for taken in range(min(len(gram), rows - 1)):
+        smallest = int(np.argmin(np.diag(rest)))
+        pivot = max(float(rest[smallest, smallest]), 0.0)
+        squares += pivot
+        freedom += rows - 1 - taken
+        # A column that those before it repeat leaves nothing, or rounding, and explains nothing more.
+        row = rest[smallest] / np.sqrt(pivot) if pivot > 0 else np.zeros(len(rest))
+        rest = np.delete(np.delete(rest - np.outer(row, row), smallest, axis=0), smallest, axis=1)
+    return squares / freedom if squares > 0 else 1.0
+
+
+def top_down_order(
+    score: EqualNoiseScore, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True
+) -> np.ndarray:
     """Construct an order (d,) for equal noise: always next the node that those before it explain down to the
     noise.
 
@@ -58,7 +79,7 @@ def top_down_order(score: EqualNoiseScore, prior: EdgePrior, *, go_on: Callable[
 
     def fit(node: int, chosen: np.ndarray) -> None:
         nonlocal index, weights
-        kept, coefficients, residual = _pruned_regression(score, prior, node, chosen)
+        kept, coefficients, residual = _pruned_regression(score, log_odds, node, chosen)
         if kept.size > index.shape[1]:
             grown = kept.size + 8
             index = np.pad(index, ((0, 0), (0, grown - index.shape[1])))
@@ -80,7 +101,7 @@ def top_down_order(score: EqualNoiseScore, prior: EdgePrior, *, go_on: Callable[
                 if len(order) - refitted[node] <= rest:
                     continue
                 refitted[node] = len(order)
-                fit(int(node), _forward_robust(score, prior, int(node), parents[node], ~waiting))
+                fit(int(node), _forward_robust(score, log_odds, int(node), parents[node], ~waiting))
                 if residuals[node] <= explained or not go_on():
                     break
         best = int(np.argmin(np.where(waiting, residuals, np.inf)))
@@ -89,10 +110,10 @@ def top_down_order(score: EqualNoiseScore, prior: EdgePrior, *, go_on: Callable[
         covariance = gram[best] - np.einsum("jk,jk->j", gram[best][index], weights)
         # The pivot of the new parent is at least the noise, so this bounds the gain from above.
         hopeful_gain = _robust_gain(rows, residuals, np.minimum(covariance**2 / noise, residuals - 0.5 * noise))
-        hopeful = np.flatnonzero(waiting & (hopeful_gain + prior.log_odds[best] > 0))
+        hopeful = np.flatnonzero(waiting & (hopeful_gain + log_odds[best] > 0))
         pivots = _pivots(score, best, index[hopeful], counts[hopeful])
         gains = _robust_gain(rows, residuals[hopeful], covariance[hopeful] ** 2 / pivots)
-        gains += prior.log_odds[best, hopeful] - 0.5 * np.log(pivots / score.ridge)
+        gains += log_odds[best, hopeful] - 0.5 * np.log(pivots / score.ridge)
         for node in hopeful[gains > 0]:
             fit(int(node), np.append(parents[node], best))
     return np.array(order, dtype=np.int64)
@@ -119,7 +140,7 @@ def _robust_gain(rows: int, residual: np.ndarray | float, explained: np.ndarray 
 
 
 def _pruned_regression(
-    score: EqualNoiseScore, prior: EdgePrior, target: int, parents: np.ndarray
+    score: EqualNoiseScore, log_odds: np.ndarray, target: int, parents: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Regress on the parents less those that the robust test finds superfluous: kept, weights, residual."""
     gram, rows = score.gram, score.rows
@@ -131,7 +152,7 @@ def _pruned_regression(
             return parents, weights, residual
         spread = np.diag(inverse)
         losses = 0.5 * rows * np.log1p(weights**2 / spread / residual) + 0.5 * np.log(spread * score.ridge)
-        losses = losses + prior.log_odds[parents, target]
+        losses = losses + log_odds[parents, target]
         weakest = int(np.argmin(losses))
         if losses[weakest] >= 0:
             return parents, weights, residual
@@ -139,7 +160,7 @@ def _pruned_regression(
 
 
 def _forward_robust(
-    score: EqualNoiseScore, prior: EdgePrior, target: int, parents: np.ndarray, pool: np.ndarray
+    score: EqualNoiseScore, log_odds: np.ndarray, target: int, parents: np.ndarray, pool: np.ndarray
 ) -> np.ndarray:
     """Add parents from the pool (d,) while the robust gain is worth it."""
     gram = score.gram
@@ -150,7 +171,7 @@ def _forward_robust(
         covariance = gram[:, target] - projected.T @ projected[:, target]
         pivots = np.diag(gram) + score.ridge - np.einsum("kd,kd->d", projected, projected)
         gains = _robust_gain(score.rows, residual, covariance**2 / pivots) - 0.5 * np.log(pivots / score.ridge)
-        gains = np.where(pool, gains + prior.log_odds[:, target], -np.inf)
+        gains = np.where(pool, gains + log_odds[:, target], -np.inf)
         gains[parents] = -np.inf
         best = int(np.argmax(gains))
         if gains[best] <= 0:

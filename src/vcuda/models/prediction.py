@@ -1,0 +1,153 @@
+"""What a family says of new rows, and of the functions behind them: predictions, and mechanisms to draw.
+
+A score integrates weights and noise out; its prediction does the same given the fitted table, so that log p(new row |
+table) is what the score of the table gains by the row. Mechanisms are drawn from the same posterior, so that what they
+say of effects is as sure as the score is, no more and no less. Everything here is in the units of the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from vcuda.data.categorical import Categories
+from vcuda.data.scaling import Scaling
+from vcuda.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vcuda.models.protocol import LocalScore
+
+# A node, its parents in some of the graphs that were drawn, and which graphs these are.
+ParentSets = Iterable[tuple[int, np.ndarray, list[int]]]
+
+
+class Prediction(NamedTuple):
+    """Rows predicted from their parents, averaged over posterior graphs, in the user's units.
+
+    ``mean`` is ``(n, d)``; for a column that was fitted on its logarithm it is the exponential of the logarithm's mean,
+    and so what one graph predicts is the median. ``mse`` is the mean over graphs of the mean squared error of all
+    cells; ``log_density`` is ``(n,)``: the logarithm of each row's posterior predictive density.
+    Of categories ``mean`` is the code of the most probable label, ``accuracy`` the share of cells in which it is right,
+    and there is no ``mse``.
+    """
+
+    mean: np.ndarray
+    mse: float
+    log_density: np.ndarray
+    accuracy: float | None = None
+
+
+class Predicted(NamedTuple):
+    """One column given its parents, for every row: mean and log density, both ``(n,)``, in scaled units."""
+
+    mean: np.ndarray
+    log_density: np.ndarray
+
+
+class Mechanism(NamedTuple):
+    """One node as drawn: ``function`` of its parents ``(n, k)`` plus normal noise of standard deviation ``noise``.
+
+    A linear function also tells its ``slopes`` ``(k,)`` and its ``intercept``.
+    """
+
+    function: Callable[[np.ndarray], np.ndarray]
+    noise: float
+    slopes: np.ndarray | None = None
+    intercept: float = 0.0
+
+    @classmethod
+    def linear(cls, slopes: np.ndarray, intercept: float, noise: float) -> Mechanism:
+        return cls(lambda inputs: inputs @ slopes + intercept, noise, slopes, intercept)
+
+
+class NodePosterior(Protocol):
+    """What the table says of one node given its parents; ``shared`` is what all nodes of a graph have in common."""
+
+    def draw(self, rng: np.random.Generator, shared: float | None) -> Mechanism: ...
+
+
+class SharedParameter(Protocol):
+    """A parameter that all nodes share, such as one noise variance, drawn given the nodes of a graph."""
+
+    def draw(self, rng: np.random.Generator, nodes: Callable[[], Sequence[NodePosterior]]) -> float:
+        """Draw it; ``nodes`` gives what the table says of each node, which may take a while."""
+        ...
+
+
+class Predictive:
+    """What a score says of new rows; saved as a JSON-able ``config``, which names the kind, and named ``arrays``.
+
+    A family brings a class of its own, with its ``kind``, :meth:`column`, :meth:`node` and how it is stored. Scores of
+    single sets (:meth:`local_score`) are for the most probable of drawn graphs, and None where they take too long.
+    """
+
+    kind: ClassVar[str]
+    # What earlier versions wrote in place of the kind.
+    earlier_kinds: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def labels(self) -> Categories | None:
+            """The labels of each column where columns hold categories."""
+            ...
+
+        @property
+        def scaling(self) -> Scaling:
+            """From the user's units to those of the score."""
+            ...
+
+    else:
+        labels = None
+
+    def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
+        """Predict column ``target`` of the scaled rows ``(n, d)`` from its parents."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        raise NotImplementedError
+
+    def node(self, target: int, parents: np.ndarray) -> NodePosterior:
+        """What the fitted table says of a node's function of these parents, and of its noise."""
+        raise ConfigError(f"no functions can be drawn from predictions of the kind {self.kind!r}")
+
+    def shared_parameter(self, cells: int | None = None) -> SharedParameter | None:
+        """What all nodes share, known from so many cells, by default all; None where each node has its own."""
+        return None
+
+    def local_score(self) -> LocalScore | None:
+        """The score of sets of parents, in these units."""
+        return None
+
+    def predict(self, sets: ParentSets, graphs: int, values: np.ndarray, names: Sequence[str] | None) -> Prediction:
+        """Rows ``(n, d)`` in the user's units, averaged over so many graphs of equal weight, whose ``sets`` of parents
+        come node by node."""
+        scaling = self.scaling
+        scaled = scaling.apply(values, names)
+        mean, squared, log_density = np.zeros(values.shape), 0.0, np.zeros((graphs, len(values)))
+        for target, parents, members in sets:
+            prediction = self.column(target, parents, scaled)
+            share = len(members) / graphs
+            mean[:, target] += share * prediction.mean
+            undone = scaling.of(target).undo(prediction.mean[:, None])[:, 0]
+            squared += share * float(np.mean((values[:, target] - undone) ** 2))
+            log_density[members] += prediction.log_density
+        total = logsumexp(log_density, axis=0) - np.log(graphs) + scaling.log_jacobian(values)
+        return Prediction(scaling.undo(mean), squared / values.shape[1], total)
+
+
+def log_student(squares: np.ndarray, squared_scale: np.ndarray, freedom: float) -> np.ndarray:
+    """Log densities of Student-t variables, from squared distances to their centres."""
+    # Spelt out because importing scipy.stats takes longer than a small fit.
+    normaliser = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(np.pi * freedom * squared_scale)
+    return normaliser - (freedom + 1) / 2 * np.log1p(squares / (freedom * squared_scale))
