@@ -1,7 +1,9 @@
 """Questions about graphs: every answer against brute force over enumerated graphs, and for every engine's law."""
 
+import inspect
 from collections import Counter, defaultdict
 from itertools import pairwise, permutations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -317,6 +319,21 @@ def table():
     return vcuda.simulate("er", nodes=5, edges=5, rows=120, test_rows=5, seed=3).train
 
 
+# Every question that a posterior has a method for, as numbers: every engine answers it, and so does its run folder.
+QUESTIONS = {
+    "consensus": lambda posterior: posterior.consensus().graph,
+    "map": lambda posterior: posterior.map(draws=50).graph,
+    "cpdag": lambda posterior: posterior.cpdag(draws=50).directed,
+    "ancestors": lambda posterior: posterior.ancestors(draws=50),
+    "paths": lambda posterior: posterior.paths("X1", "X2", draws=50).probability,
+    "blanket": lambda posterior: posterior.blanket("X3", draws=50).members.probability,
+    "next_experiment": lambda posterior: posterior.next_experiment(draws=50).information,
+    "effect": lambda posterior: posterior.effect("X1", "X2", draws=30).draws,
+    "effects": lambda posterior: posterior.effects(draws=30).probability_zero,
+    "compare": lambda posterior: posterior.compare(posterior).sum_of_differences,
+}
+
+
 @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FITS]
@@ -338,6 +355,21 @@ def test_every_engine_answers_every_question_and_so_does_its_run_folder(name, ta
     assert found.linear == (name not in ("additive", "gp", "mlp"))
     posterior.save(tmp_path / "run")
     again = vcuda.Posterior.load(tmp_path / "run")
-    np.testing.assert_array_equal(again.effect("X1", "X2", draws=30).draws, found.draws)
+    for question, answer in QUESTIONS.items():
+        if question == "effects" and not found.linear:
+            continue  # refused: curves have no one number
+        assert np.isfinite(np.asarray(answer(posterior))).all(), question
+        np.testing.assert_array_equal(answer(again), answer(posterior), err_msg=question)
     assert again.compare(posterior).sum_of_differences == 0
-    assert np.array_equal(again.map(draws=50).graph, posterior.map(draws=50).graph)
+
+
+def test_every_question_has_its_place_on_the_page_and_in_the_list():
+    page = (Path(__file__).parent.parent / "docs" / "questions.md").read_text(encoding="utf-8")
+    # A question is a method that takes its answer from the summaries.
+    asked = {
+        name
+        for name, method in vars(vcuda.Posterior).items()
+        if inspect.isfunction(method) and not name.startswith("_") and "vcuda.summaries" in inspect.getsource(method)
+    }
+    assert asked == QUESTIONS.keys()
+    assert all(f".{question}(" in page or f"`{question}(" in page for question in (*QUESTIONS, "plot"))
