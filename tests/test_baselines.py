@@ -7,13 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from problems import run_baseline
 
 import vcuda
-from vcuda.baselines import BASELINES, BaselineResult, as_outcome
-from vcuda.baselines.base import check_options, ranking
+from vcuda.baselines import BASELINES
+from vcuda.baselines.base import check_options, found, ranking
+from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
+from vcuda.infer.engine import Problem
 from vcuda.posterior.point import Networks, ScoredGraphs
-from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.posterior import Outcome, Posterior, Status
 from vcuda.posterior.samples import GraphSamples
 from vcuda.specs import from_json, to_json
 
@@ -44,28 +47,29 @@ def table():
 
 @lru_cache
 def result_of(name, preset, seed=1):
-    kind, run = BASELINES[name]
-    return run(getattr(kind, preset)(**SMALL.get(name, {})), table(), seed=seed)
+    return run_baseline(getattr(BASELINES[name].spec, preset)(**SMALL.get(name, {})), table(), seed=seed)
 
 
 @pytest.mark.parametrize(("name", "preset"), METHODS)
 class TestContract:
     def test_the_spec_survives_json_and_is_hashable(self, name, preset):
-        kind = BASELINES[name][0]
+        kind = BASELINES[name].spec
         spec = getattr(kind, preset)(**SMALL.get(name, {}))
-        again = from_json(json.loads(json.dumps(to_json(spec))), {name: kind for name, (kind, _) in BASELINES.items()})
+        again = from_json(
+            json.loads(json.dumps(to_json(spec))), {name: method.spec for name, method in BASELINES.items()}
+        )
         assert again == spec
         assert hash(again) == hash(spec)
         assert to_json(spec)["name"] == name == kind.name
 
     def test_graphs_are_acyclic_and_named(self, name, preset):
         result = result_of(name, preset)
-        assert isinstance(result, BaselineResult)
-        assert result.samples.names == table().names
-        assert result.samples.all_acyclic()
+        assert isinstance(result, Outcome)
+        assert result.graph_posterior.graphs.names == table().names
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_scores_rank_edges(self, name, preset):
-        scores = result_of(name, preset).scores
+        scores = result_of(name, preset).graph_posterior.scores
         assert scores.shape == (NODES, NODES)
         assert scores.dtype == np.float64
         assert np.isfinite(scores).all()
@@ -73,16 +77,15 @@ class TestContract:
         assert not np.diag(scores).any()
 
     def test_the_same_seed_gives_the_same_result(self, name, preset):
-        kind, run = BASELINES[name]
-        first, again = result_of(name, preset), run(getattr(kind, preset)(**SMALL.get(name, {})), table(), seed=1)
+        spec = getattr(BASELINES[name].spec, preset)(**SMALL.get(name, {}))
+        first, again = result_of(name, preset).graph_posterior, run_baseline(spec, table(), seed=1).graph_posterior
         np.testing.assert_array_equal(first.scores, again.scores)
-        np.testing.assert_array_equal(first.samples.dense(), again.samples.dense())
+        np.testing.assert_array_equal(first.graphs.dense(), again.graphs.dense())
 
     def test_the_table_is_untouched(self, name, preset):
-        kind, run = BASELINES[name]
         data = table()
         before = data.values.copy()
-        run(getattr(kind, preset)(**SMALL.get(name, {})), data, seed=2)
+        run_baseline(getattr(BASELINES[name].spec, preset)(**SMALL.get(name, {})), data, seed=2)
         np.testing.assert_array_equal(data.values, before)
 
     def test_what_is_told_can_be_stored(self, name, preset):
@@ -92,14 +95,13 @@ class TestContract:
         assert result.status.sentence.endswith(".")
 
     def test_a_deadline_ends_it_with_a_whole_result(self, name, preset):
-        kind, run = BASELINES[name]
-        spec = getattr(kind, preset)(**LONG.get(name, {}))
+        spec = getattr(BASELINES[name].spec, preset)(**LONG.get(name, {}))
         begun = time.monotonic()
-        result = run(spec, table(), seed=1, deadline=begun + 1.0)
+        result = run_baseline(spec, table(), seed=1, deadline=begun + 1.0)
         # Compiling, which no deadline can cut short, takes seconds on a busy machine; the whole run would take minutes.
         assert time.monotonic() - begun < 60
-        assert result.samples.all_acyclic()
-        assert np.isfinite(result.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
+        assert np.isfinite(result.graph_posterior.scores).all()
         assert result.status.code == ("interrupted" if name in LONG else "ok")
 
     def test_it_survives_a_run_folder(self, name, preset, tmp_path):
@@ -112,13 +114,13 @@ class TestContract:
             "versions": {},
             "data": {"rows": 80, "columns": NODES, "notes": []},
         }
-        posterior = Posterior(table().names, *as_outcome(result), seen)
+        posterior = Posterior(table().names, *result, seen)
         posterior.save(tmp_path / "run")
         again = Posterior.load(tmp_path / "run")
-        np.testing.assert_array_equal(again.graph_posterior.scores, result.scores)
-        np.testing.assert_array_equal(again.edge_probabilities, result.samples.edge_probabilities())
+        np.testing.assert_array_equal(again.graph_posterior.scores, result.graph_posterior.scores)
+        np.testing.assert_array_equal(again.edge_probabilities, result.graph_posterior.edge_probabilities())
         np.testing.assert_array_equal(again.sample(10).dense(), posterior.sample(10).dense())
-        if result.functions is None:
+        if result.graph_posterior.networks is None:
             with pytest.raises(ConfigError, match="no functions to predict with"):
                 again.predict(table())
         else:
@@ -127,12 +129,10 @@ class TestContract:
 
 @pytest.mark.parametrize("name", list(LONG))
 def test_the_user_can_interrupt(name):
-    kind, run = BASELINES[name]
-
     def stop(progress):
         raise KeyboardInterrupt
 
-    result = run(kind.corrected(**LONG[name]), table(), seed=1, progress=stop)
+    result = run_baseline(BASELINES[name].spec.corrected(**LONG[name]), table(), seed=1, progress=stop)
     assert result.status.code == "interrupted"
     assert "the user" in result.status.sentence
 
@@ -140,19 +140,18 @@ def test_the_user_can_interrupt(name):
 def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state():
     far_too_fast = {"grandag": {"learning_rate": 1e200}, "mcsl": {"learning_rate": 1e30}}
     for name, changes in far_too_fast.items():
-        kind, run = BASELINES[name]
-        result = run(kind.corrected(**SMALL[name] | changes), table(), seed=1)
+        result = run_baseline(BASELINES[name].spec.corrected(**SMALL[name] | changes), table(), seed=1)
         assert result.status.code == "failed"
-        assert np.isfinite(result.scores).all()
-        assert result.samples.all_acyclic()
+        assert np.isfinite(result.graph_posterior.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
 
 
 def test_the_smallest_table_will_do():
     data = vcuda.as_dataset(np.random.default_rng(0).normal(size=(5, 2)))
-    for name, (kind, run) in BASELINES.items():
-        result = run(kind.corrected(**SMALL.get(name, {})), data, seed=0)
-        assert result.scores.shape == (2, 2)
-        assert result.samples.all_acyclic()
+    for name, method in BASELINES.items():
+        result = run_baseline(method.spec.corrected(**SMALL.get(name, {})), data, seed=0)
+        assert result.graph_posterior.scores.shape == (2, 2)
+        assert result.graph_posterior.graphs.all_acyclic()
 
 
 class TestRanking:
@@ -169,11 +168,11 @@ class TestRanking:
 
 
 def test_options_out_of_range_are_refused_by_name():
-    spec = BASELINES["base-rate"][0]()
+    spec = BASELINES["base-rate"].spec()
     with pytest.raises(ConfigError, match="samples of base-rate must be at least 1, not 0"):
         replace(spec, samples=0)
     with pytest.raises(ConfigError, match="scores of grandag must be one of jacobian, paths, final paths, not 'best'"):
-        BASELINES["grandag"][0](scores="best")
+        BASELINES["grandag"].spec(scores="best")
     check_options(spec, at_least={"samples": 1})
 
 
@@ -216,8 +215,11 @@ class TestScoredGraphs:
 
 def test_an_outcome_is_what_an_engine_returns():
     samples = GraphSamples.from_dense(("a", "b"), [[False, True], [False, False]])
-    result = BaselineResult(samples, np.eye(2)[::-1] * 4.0, Status("ok", "Done."), {"steps": 3}, {"loss": np.ones(2)})
-    graph_posterior, status, diagnostics, trace = as_outcome(result)
-    assert graph_posterior.scores[0, 1] == 4.0
-    assert graph_posterior.edge_probabilities()[0, 1] == 1.0
-    assert (status, diagnostics, trace) == (result.status, result.diagnostics, result.trace)
+    units = Scaling(np.ones(2), np.full(2, 3.0))
+    problem = Problem(vcuda.as_dataset(np.random.default_rng(0).normal(size=(5, 2)), names=["a", "b"]), 0, units=units)
+    status, trace = Status("ok", "Done."), {"loss": np.ones(2)}
+    outcome = found(problem, samples, np.eye(2)[::-1] * 4.0, status, {"steps": 3}, trace)
+    assert outcome.graph_posterior.scores[0, 1] == 4.0
+    assert outcome.graph_posterior.edge_probabilities()[0, 1] == 1.0
+    assert outcome.graph_posterior.units is units
+    assert outcome[1:] == (status, {"steps": 3}, trace)

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_baseline
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import expit
 
 import vcuda
-from vcuda.baselines.bayesdag import BayesDag, _graphs, _program, run_bayesdag
+from vcuda.baselines.bayesdag import BayesDag, Draws, _graphs, _program
 from vcuda.baselines.bayesdag_chains import Batch, Chain, Helped, Problem, hamiltonian_step
 from vcuda.baselines.bayesdag_model import (
     SLOPE,
@@ -26,7 +27,6 @@ from vcuda.baselines.bayesdag_model import (
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
 from vcuda.infer.compilation import double_precision, use_compilation_cache
-from vcuda.posterior.point import ScoredGraphs
 
 NODES, CHAINS = 4, 3
 
@@ -117,7 +117,7 @@ class TestOrder:
         rng, edges = np.random.default_rng(1), 0
         for _ in range(100):
             values = rng.normal(size=(CHAINS, NODES)).astype(np.float32)
-            graphs = _graphs(program, state._replace(orders=Chain.at(values)), rng)
+            graphs = _graphs(program, Draws(values, state.helped, np.zeros(0)), rng)
             assert all(is_dag(graph) for graph in graphs)
             assert not np.any(graphs & (values[:, :, None] <= values[:, None, :]))
             edges += graphs.sum()
@@ -368,10 +368,10 @@ def chain(rows=250, seed=0):
 class TestFits:
     def test_neighbours_are_found_and_predictions_are_in_the_units_of_the_data(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=20)
-        result = run_bayesdag(spec, chain(), seed=0)
+        result = run_baseline(spec, chain(), seed=0)
         assert result.status.code == "ok"
-        assert len(result.samples) == 30
-        either = result.scores + result.scores.T
+        assert len(result.graph_posterior.graphs) == 30
+        either = result.graph_posterior.scores + result.graph_posterior.scores.T
         # c - a and a - b are worth n/2 log(1 / (1 - r²)) = 146 and 265 nats against a cost of 20: all chains should
         # have them, so that draws lack them by chance alone (seeds 0 to 7: 0 to 2 draws of 30).
         assert either[0, 2] > 0.8
@@ -380,7 +380,7 @@ class TestFits:
         # the entropy, counted three times, at the logit -20 / 4 / 3: a pair has an edge with probability 0.16. The mean
         # of three pairs in as many chains, taken for one draw each, has the standard deviation 0.12: three of them.
         assert either[3, :3].mean() < 0.16 + 3 * 0.12
-        graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions)
+        graph_posterior = result.graph_posterior
         seen = graph_posterior.predict(np.random.default_rng(0), chain(seed=1).values, 30)
         # A graph with the right neighbours and no false collider leaves 1/3.25 of one variance and 1/8.3 of another, or
         # as much in other columns: log(1/27) = -3.3 together. The mean over graphs and the training cost some of it.
@@ -389,38 +389,42 @@ class TestFits:
 
     def test_too_dear_edges_leave_nothing_and_say_so(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=3000)
-        result = run_bayesdag(spec, chain(), seed=0)
+        result = run_baseline(spec, chain(), seed=0)
         assert result.status.code == "warning"
         assert "all but empty" in result.status.sentence
 
     def test_the_cost_that_predicts_best_is_kept(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=(3000, 20))
-        result = run_bayesdag(spec, chain(), seed=0)
+        result = run_baseline(spec, chain(), seed=0)
         assert result.diagnostics["sparsity"] == 20
         assert result.diagnostics["held_out_fits"][1] > result.diagnostics["held_out_fits"][0]
 
     def test_signed_weights_are_the_means_of_the_samples(self):
         few = {"chains": CHAINS, "samples": 8, "epochs": 3, "sparsity": 1.0}
-        signed = run_bayesdag(BayesDag.reference(**few, scores="signed weights", standardise=False), chain(), seed=0)
-        weights = (signed.functions.weights[0][..., 0] * signed.samples.dense()).mean(axis=0)
+        signed = run_baseline(BayesDag.reference(**few, scores="signed weights", standardise=False), chain(), seed=0)
+        weights = (signed.graph_posterior.networks.weights[0][..., 0] * signed.graph_posterior.graphs.dense()).mean(
+            axis=0
+        )
         off = ~np.eye(4, dtype=bool)
-        np.testing.assert_allclose(signed.scores[off], (weights - min(weights.min(), 0))[off], atol=1e-6)
+        np.testing.assert_allclose(
+            signed.graph_posterior.scores[off], (weights - min(weights.min(), 0))[off], atol=1e-6
+        )
 
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self):
         values = chain().values * 1e25  # their squares are not finite in single precision
         few = {"chains": CHAINS, "samples": 8, "epochs": 3, "sparsity": 1.0}
-        result = run_bayesdag(BayesDag.reference(**few, standardise=False), vcuda.as_dataset(values), seed=0)
+        result = run_baseline(BayesDag.reference(**few, standardise=False), vcuda.as_dataset(values), seed=0)
         assert result.status.code == "failed"
-        assert np.isfinite(result.scores).all()
-        assert result.samples.all_acyclic()
+        assert np.isfinite(result.graph_posterior.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_curves_run_and_give_graphs_only(self):
         spec = BayesDag.corrected(nonlinear=True, chains=2, samples=4, epochs=2, thin=2, sparsity=1.0)
         assert spec.helper_sees_ranks
-        result = run_bayesdag(spec, chain(rows=60), seed=0)
+        result = run_baseline(spec, chain(rows=60), seed=0)
         assert result.status.code in ("ok", "warning")
-        assert result.functions is None
-        assert result.samples.all_acyclic()
+        assert result.graph_posterior.networks is None
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_presets(self):
         assert BayesDag.reference().sparsity == (100.0,)

@@ -26,7 +26,7 @@ from vcuda.infer.compilation import double_precision, single_precision
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import hubs, ladders, run_orders, score_tables
-from vcuda.infer.orders.ladders import Clock, Ladders, Record
+from vcuda.infer.orders.ladders import Ladders, Record, SweepClock
 from vcuda.infer.orders.score_tables import build_tables
 from vcuda.infer.progress import Pace
 from vcuda.infer.restarts import Elsewhere
@@ -286,7 +286,7 @@ def test_a_chain_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(
         chains.place_at_random(())
         record = Record()
         schedule = np.broadcast_to(chains.betas, (25, *chains.shape))
-        chains.advance(schedule, record, swap=True, clock=Clock(None, lambda step: None, 1.0), detail="")
+        chains.advance(schedule, record, swap=True, clock=SweepClock(None, lambda step: None, 1.0), detail="")
         seen = [record.energies, record.cold, record.edges, record.swapped]
         return [*(np.array(each) for each in seen), chains._orders, chains._holders, chains.rng.random(3)]
 
@@ -337,7 +337,7 @@ def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path
     several, table = Interrupted(3), wavy(columns_for(name), 100)
     monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)
     # One after the other they may be slower than all here, and would be left before the third request.
-    monkeypatch.setattr(Elsewhere, "timing", lambda self, steps: nullcontext())
+    monkeypatch.setattr(Pace, "note", lambda self, steps, seconds: setattr(self, "seconds_a_step", 1e-3))
     given = {"seed": 3, "checkpoint": tmp_path / "kept", **RESTARTED[name]}
     assert fitted(table, client=several, **given).status.code == "interrupted"
     assert several.asked == ["run_part"] * 2

@@ -1,7 +1,10 @@
 """One list of promises, and everything that must keep them."""
 
 import json
+import sys
+import types
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -226,3 +229,23 @@ def test_every_engine_keeps_the_promises(options, tmp_path):
     again = vcuda.Posterior.load(tmp_path / "run")
     np.testing.assert_array_equal(again.edge_probabilities, posterior.edge_probabilities)
     np.testing.assert_array_equal(again.sample(100, seed=0).dense(), graphs.dense())
+
+
+def test_the_family_of_the_contributing_page_is_complete(monkeypatch, tmp_path):
+    """A module and a line: nothing else has to change for a fit, its predictions and its run folder."""
+    page = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    module = types.ModuleType("bic_of_the_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(page.split("## Add a model family")[1].split("```python\n")[1].split("```")[0], module.__dict__)
+    monkeypatch.setitem(FAMILIES._homes, "bic", module.__name__)
+    contract = TestScores()
+    for name in dir(contract):
+        if name.startswith("test_"):
+            getattr(contract, name)(module.Bic())
+    table = vcuda.simulate("sf", nodes=NODES, edges=NODES, rows=200, test_rows=10, seed=5)
+    for engine in ("exact", vcuda.Orders(sweeps=40, max_sweeps=40)):
+        posterior = vcuda.fit(table.train, model=module.Bic(), engine=engine, seed=1)
+        posterior.save(tmp_path / "run")
+        again = vcuda.Posterior.load(tmp_path / "run")
+        np.testing.assert_array_equal(again.edge_probabilities, posterior.edge_probabilities)
+        assert again.held_out(table.test)["mse"] == posterior.held_out(table.test)["mse"]

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_baseline
 from scipy.special import expit, log_softmax
 
-from vcuda.baselines.dds import Dds, admitted, marginals, run_dds, settled_graph, settled_order
+from vcuda.baselines.dds import Dds, admitted, marginals, settled_graph, settled_order
 from vcuda.baselines.dds_program import Program, Trained, predict, shuffled_batches
 from vcuda.baselines.networks import as_networks
 from vcuda.dags.permutation import SinkhornDags, SinkhornParams, TopKDags, TopKParams
@@ -217,7 +218,7 @@ class TestOutput:
 class TestFits:
     def test_the_best_state_is_kept_and_patience_ends_it(self, curved):
         spec = Dds.corrected(hidden=(), patience=3, epochs=2000, learning_rate=0.05, graph_learning_rate=0.1)
-        result = run_dds(spec, curved(rows=200), seed=0)
+        result = run_baseline(spec, curved(rows=200), seed=0)
         assert result.status.code == "ok"
         looks = result.trace["validation"]
         assert result.diagnostics["validation_loss"] == looks.min()
@@ -227,33 +228,35 @@ class TestFits:
 
     def test_scores_of_the_two_presets(self, curved):
         few = {"hidden": (4,), "epochs": 6, "graph_learning_rate": 0.1}
-        settled = run_dds(Dds.reference(**few), curved(rows=500), seed=0)
-        assert is_dag(settled.scores > 0)
-        assert np.count_nonzero(settled.scores) == 6  # every pair in one direction, as no logit is minus infinity
-        assert settled.functions.biases == ()
-        free = run_dds(Dds.reference(**few, scores="marginals", samples=3000), curved(rows=500), seed=0)
-        assert np.count_nonzero(free.scores) == 12
-        share, seen = free.samples.edge_probabilities(), free.scores
+        settled = run_baseline(Dds.reference(**few), curved(rows=500), seed=0)
+        assert is_dag(settled.graph_posterior.scores > 0)
+        assert (
+            np.count_nonzero(settled.graph_posterior.scores) == 6
+        )  # every pair in one direction, as no logit is minus infinity
+        assert settled.graph_posterior.networks.biases == ()
+        free = run_baseline(Dds.reference(**few, scores="marginals", samples=3000), curved(rows=500), seed=0)
+        assert np.count_nonzero(free.graph_posterior.scores) == 12
+        share, seen = free.graph_posterior.graphs.edge_probabilities(), free.graph_posterior.scores
         assert np.all(np.abs(share - seen) <= 4 * np.sqrt(seen * (1 - seen) / 3000))
 
     def test_the_divergence_expects_fewer_edges_than_the_original_prior(self, curved):
         options = {"hidden": (), "epochs": 60, "patience": 100, "graph_learning_rate": 0.05, "scores": "marginals"}
         original, divergence = (
-            run_dds(preset(**options), curved(rows=500), seed=0).scores.sum()
+            run_baseline(preset(**options), curved(rows=500), seed=0).graph_posterior.scores.sum()
             for preset in (Dds.reference, Dds.corrected)
         )
         assert divergence < original
 
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self, curved):
-        result = run_dds(Dds.corrected(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
+        result = run_baseline(Dds.corrected(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
         assert result.status.code == "failed"
-        assert np.isfinite(result.scores).all()
-        assert result.samples.all_acyclic()
+        assert np.isfinite(result.graph_posterior.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_what_was_not_preselected_has_no_score(self, curved):
-        result = run_dds(Dds.corrected(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
-        assert result.scores[3, 1] == 0
-        assert not result.samples.dense()[:, 3, 1].any()
+        result = run_baseline(Dds.corrected(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
+        assert result.graph_posterior.scores[3, 1] == 0
+        assert not result.graph_posterior.graphs.dense()[:, 3, 1].any()
 
     def test_bad_options_are_refused(self):
         with pytest.raises(ConfigError, match="order of dds must be one of topk, sinkhorn"):

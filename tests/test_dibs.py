@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_baseline
 from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 import vcuda
 from vcuda.baselines import dibs, dibs_families, dibs_likelihoods
-from vcuda.baselines.dibs import Dibs, run_dibs
+from vcuda.baselines.dibs import Dibs
 from vcuda.baselines.dibs_likelihoods import BGeLikelihood, LinearLikelihood, NetworkLikelihood
 from vcuda.baselines.dibs_program import (
     Particles,
@@ -399,38 +400,42 @@ FEW = {"particles": 10, "samples": 32, "constraint_samples": 8}
 class TestFits:
     def test_neighbours_are_found(self):
         """Of a chain BGe can tell the pairs but not the directions; so the two directions are counted together."""
-        result = run_dibs(Dibs.corrected(**FEW, steps=600, edges_per_node=0.5), chain(), seed=0)
-        either = result.scores + result.scores.T
+        result = run_baseline(Dibs.corrected(**FEW, steps=600, edges_per_node=0.5), chain(), seed=0)
+        either = result.graph_posterior.scores + result.graph_posterior.scores.T
         assert result.diagnostics["acyclic_particles"] >= 9
         assert min(either[0, 1], either[1, 2]) > 0.9
         assert either[3].max() < 0.5
-        assert result.samples.all_acyclic()
+        assert result.graph_posterior.graphs.all_acyclic()
         np.testing.assert_array_equal(result.trace["step"], np.arange(50, 601, 50))
 
     def test_units_of_location_do_not_matter_when_centred(self):
-        near, far = (run_dibs(Dibs.corrected(**FEW, steps=60), chain(shift=shift), seed=0) for shift in (0.0, 1000.0))
-        np.testing.assert_array_equal(near.scores, far.scores)
+        near, far = (
+            run_baseline(Dibs.corrected(**FEW, steps=60), chain(shift=shift), seed=0) for shift in (0.0, 1000.0)
+        )
+        np.testing.assert_array_equal(near.graph_posterior.scores, far.graph_posterior.scores)
         rows = chain().values[:5]
-        for k in range(len(near.samples)):
-            graph = near.samples.graph(k)
-            moved = far.functions.predict(graph, rows + 1000.0, index=k)
-            np.testing.assert_allclose(moved, near.functions.predict(graph, rows, index=k) + 1000.0, atol=1e-6)
+        for k in range(len(near.graph_posterior.graphs)):
+            graph = near.graph_posterior.graphs.graph(k)
+            moved = far.graph_posterior.networks.predict(graph, rows + 1000.0, index=k)
+            np.testing.assert_allclose(
+                moved, near.graph_posterior.networks.predict(graph, rows, index=k) + 1000.0, atol=1e-6
+            )
 
     @pytest.mark.parametrize("likelihood", ["linear", "nonlinear"])
     def test_joint_models_keep_a_function_for_each_sample(self, likelihood):
         spec = Dibs.corrected(
             **FEW | {"particles": 4}, likelihood=likelihood, steps=40, hidden=(3,), weights="likelihood"
         )
-        result = run_dibs(spec, chain(rows=50), seed=0)
-        assert result.functions.log_variance.shape == (len(result.samples), 4)
-        np.testing.assert_array_equal(result.functions.log_variance, 0.0)
-        assert result.samples.all_acyclic()
+        result = run_baseline(spec, chain(rows=50), seed=0)
+        assert result.graph_posterior.networks.log_variance.shape == (len(result.graph_posterior.graphs), 4)
+        np.testing.assert_array_equal(result.graph_posterior.networks.log_variance, 0.0)
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self):
-        result = run_dibs(Dibs.corrected(**FEW, steps=60, learning_rate=1e200), chain(), seed=0)
+        result = run_baseline(Dibs.corrected(**FEW, steps=60, learning_rate=1e200), chain(), seed=0)
         assert result.status.code == "failed"
-        assert np.isfinite(result.scores).all()
-        assert result.samples.all_acyclic()
+        assert np.isfinite(result.graph_posterior.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_functions_of_bge_are_posterior_means(self):
         """Ridge regressions with weight 1/2 around means shrunk by n / (n + 1), as R has them."""

@@ -20,15 +20,15 @@ def table():
     return vcuda.simulate("er", nodes=4, edges=4, rows=60, test_rows=10, seed=0).train
 
 
-def seen_by(monkeypatch, name, table, options):
+def seen_by(monkeypatch, table, options):
     """What ``fit`` would run, without running it."""
     seen = {}
 
-    def record(engine, data, **arguments):
-        seen.update(arguments, engine=engine, data=data)
+    def record(method, engine, problem, **arguments):
+        seen.update(arguments, **problem._asdict(), engine=engine)
         raise StopIteration
 
-    monkeypatch.setattr(module, name, record)
+    monkeypatch.setattr(module, "run", record)
     with pytest.raises(StopIteration):
         vcuda.fit(table, **options)
     return seen
@@ -36,12 +36,12 @@ def seen_by(monkeypatch, name, table, options):
 
 @pytest.fixture
 def trained(monkeypatch, table):
-    return lambda **options: seen_by(monkeypatch, "run_straight_through", table, options)
+    return lambda **options: seen_by(monkeypatch, table, options)
 
 
 @pytest.fixture
 def scored(monkeypatch, table):
-    return lambda **options: seen_by(monkeypatch, "run_scored", table, options)
+    return lambda **options: seen_by(monkeypatch, table, options)
 
 
 def test_the_paper_preset_is_the_authors_program(trained):
@@ -72,7 +72,7 @@ def test_options_reach_the_engine(trained, scored):
     assert scored(prior=0.25)["prior"].edge_probability == 0.25
     assert scored(seed=9)["seed"] == 9
     assert scored(engine=vcuda.Orders(sweeps=7))["engine"].sweeps == 7
-    assert scored(model=BGe(max_parents=2))["data"].score.max_parents == 2
+    assert scored(model=BGe(max_parents=2))["scored"].score.max_parents == 2
     # An exact fit that takes less than half a second needs no deadline.
     assert scored(time_limit=5.0)["deadline"] is None
     deadline = scored(time_limit=5.0, engine="orders")["deadline"]
@@ -80,7 +80,7 @@ def test_options_reach_the_engine(trained, scored):
 
 
 def test_standardised_columns_are_fitted_and_the_way_back_is_kept(scored, table):
-    seen = scored(model="linear", noise="equal", standardise=True)["data"]
+    seen = scored(model="linear", noise="equal", standardise=True)["scored"]
     np.testing.assert_allclose(seen.data.scale, 1.0)
     np.testing.assert_allclose(seen.units.undo(seen.data.values), table.values)
 
@@ -89,7 +89,7 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
     rng = np.random.default_rng(0)
     cause = rng.normal(size=(300, 1))
     data = np.hstack([cause, np.cos(2 * cause) + 0.3 * rng.normal(size=(300, 1))])
-    seen = seen_by(monkeypatch, "run_straight_through", data, {"engine": "straight-through"})
+    seen = seen_by(monkeypatch, data, {"engine": "straight-through"})
     assert seen["model"] == vcuda.MLP(noise="unequal")
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problems import run_baseline
 from sklearn.linear_model import LinearRegression
 
 import vcuda
@@ -13,9 +14,6 @@ from vcuda.baselines.floors import (
     VarianceSort,
     _adaptive_lasso,
     _explained_share,
-    run_base_rate,
-    run_empty,
-    run_sorted,
 )
 
 
@@ -29,46 +27,46 @@ def chain(rows=500, seed=0):
 
 
 def test_the_empty_graph_is_empty():
-    result = run_empty(EmptyGraph(), chain(), seed=0)
-    assert len(result.samples) == 1
-    assert not result.samples.graph(0).any()
-    assert not result.scores.any()
+    result = run_baseline(EmptyGraph(), chain(), seed=0)
+    assert len(result.graph_posterior.graphs) == 1
+    assert not result.graph_posterior.graphs.graph(0).any()
+    assert not result.graph_posterior.scores.any()
 
 
 class TestBaseRate:
     def test_samples_have_the_stated_probabilities(self):
-        result = run_base_rate(BaseRate(parents=0.75, samples=4000), chain(), seed=3)
-        assert result.samples.all_acyclic()
+        result = run_baseline(BaseRate(parents=0.75, samples=4000), chain(), seed=3)
+        assert result.graph_posterior.graphs.all_acyclic()
         edges = ~np.eye(4, dtype=bool)
         # 0.75 expected parents of a node are 3 edges on 12 ordered pairs.
-        np.testing.assert_allclose(result.scores[edges], 0.25)
+        np.testing.assert_allclose(result.graph_posterior.scores[edges], 0.25)
         # 12 shares of 4,000 draws with a standard error of sqrt(.25 * .75 / 4000) = 0.0068; 4 of those for all.
-        assert np.abs(result.samples.edge_probabilities()[edges] - 0.25).max() < 4 * 0.0068
+        assert np.abs(result.graph_posterior.graphs.edge_probabilities()[edges] - 0.25).max() < 4 * 0.0068
 
     def test_more_parents_than_there_are_nodes_is_a_full_order(self):
-        result = run_base_rate(BaseRate(parents=50, samples=5), chain(), seed=0)
-        assert result.samples.edge_counts().tolist() == [6] * 5
-        assert result.scores[0, 1] == 0.5
+        result = run_baseline(BaseRate(parents=50, samples=5), chain(), seed=0)
+        assert result.graph_posterior.graphs.edge_counts().tolist() == [6] * 5
+        assert result.graph_posterior.scores[0, 1] == 0.5
 
 
 class TestSorting:
     def test_rising_variances_give_the_chain(self):
-        result = run_sorted(VarianceSort(), chain(), seed=0)
+        result = run_baseline(VarianceSort(), chain(), seed=0)
         assert result.diagnostics["order"] == ["c", "a", "b", "d"]
         expected = np.zeros((4, 4))
         expected[2, 0], expected[0, 1] = 2, 1.5
         # Standard errors are 1 / sqrt(500) = 0.045 and less; the lasso shrinks by about as much.
-        np.testing.assert_allclose(result.scores, expected, atol=0.2)
-        np.testing.assert_array_equal(result.samples.graph(0), expected > 0)
+        np.testing.assert_allclose(result.graph_posterior.scores, expected, atol=0.2)
+        np.testing.assert_array_equal(result.graph_posterior.graphs.graph(0), expected > 0)
 
     def test_variance_sorting_reads_units(self):
         data = chain()
         turned = vcuda.as_dataset(data.values * [1.0, 1e-3, 1e3, 1.0], names=data.names)
-        assert run_sorted(VarianceSort(), turned, seed=0).diagnostics["order"] == ["b", "a", "d", "c"]
+        assert run_baseline(VarianceSort(), turned, seed=0).diagnostics["order"] == ["b", "a", "d", "c"]
 
     def test_equal_variances_are_sorted_at_random(self):
         data = vcuda.as_dataset(chain().standardised(), names=chain().names)
-        firsts = {run_sorted(VarianceSort(), data, seed=seed).diagnostics["order"][0] for seed in range(30)}
+        firsts = {run_baseline(VarianceSort(), data, seed=seed).diagnostics["order"][0] for seed in range(30)}
         assert firsts == {
             "a",
             "b",
@@ -79,7 +77,7 @@ class TestSorting:
     def test_r2_sorting_does_not_read_units(self):
         data = chain()
         turned = vcuda.as_dataset(data.values * [1.0, 1e-3, 1e3, 1.0], names=data.names)
-        orders = [run_sorted(R2Sort(), table, seed=0).diagnostics["order"] for table in (data, turned)]
+        orders = [run_baseline(R2Sort(), table, seed=0).diagnostics["order"] for table in (data, turned)]
         assert orders[0] == orders[1]
 
     def test_the_explained_share_is_that_of_a_regression(self):
@@ -91,7 +89,7 @@ class TestSorting:
         np.testing.assert_allclose(_explained_share(data, np.random.default_rng(0)), by_hand, atol=1e-10)
 
     def test_random_orders_are_those_of_the_seed(self):
-        orders = {tuple(run_sorted(RandomSort(), chain(), seed=seed).diagnostics["order"]) for seed in range(12)}
+        orders = {tuple(run_baseline(RandomSort(), chain(), seed=seed).diagnostics["order"]) for seed in range(12)}
         # 12 draws of 24 orders: fewer than 6 different ones would have a probability below 1e-4.
         assert len(orders) >= 6
 
@@ -100,15 +98,15 @@ class TestSorting:
         rng = np.random.default_rng(1)
         values = rng.normal(size=(8, 12))
         values[:, 3] = values[:, 2]
-        result = run_sorted(spec, vcuda.as_dataset(values), seed=0)
-        assert np.isfinite(result.scores).all()
-        assert result.samples.all_acyclic()
+        result = run_baseline(spec, vcuda.as_dataset(values), seed=0)
+        assert np.isfinite(result.graph_posterior.scores).all()
+        assert result.graph_posterior.graphs.all_acyclic()
 
     def test_a_deadline_leaves_later_columns_without_parents(self):
-        result = run_sorted(VarianceSort(), chain(), seed=0, deadline=0.0)
+        result = run_baseline(VarianceSort(), chain(), seed=0, deadline=0.0)
         assert result.status.code == "interrupted"
         assert "2 of 4 columns" in result.status.sentence
-        assert set(np.nonzero(result.scores)[1]) <= {0}
+        assert set(np.nonzero(result.graph_posterior.scores)[1]) <= {0}
 
 
 def test_the_lasso_leaves_out_what_does_not_matter():

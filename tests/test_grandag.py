@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_baseline
 from scipy.linalg import expm
 
 from vcuda.baselines.augmented_lagrangian import StationarySchedule, acyclic_part, acyclicity
-from vcuda.baselines.grandag import SLOPE, GranDag, Program, Trained, run_grandag
+from vcuda.baselines.grandag import SLOPE, GranDag, Program, Trained
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
-from vcuda.baselines.selection import preliminary_neighbours, significant_parents
+from vcuda.baselines.selection import Candidates, likely_inputs, significant_parents
 from vcuda.errors import ConfigError
 from vcuda.infer.compilation import double_precision
 from vcuda.models.functional.mlp import Layers
-from vcuda.posterior.point import ScoredGraphs
 
 
 @pytest.fixture(autouse=True)
@@ -115,28 +115,39 @@ class TestNetworks:
         np.testing.assert_allclose(program.jacobian(trained, mask, rows), total, atol=1e-7)
 
 
+def recorded(schedule, constraint, losses):
+    """The schedule after these held-out losses, and which of them changed λ and μ."""
+    changes = []
+    for loss in losses:
+        before, schedule = len(schedule.constraints), schedule.record(loss, constraint)
+        changes.append(len(schedule.constraints) > before)
+    return schedule, changes
+
+
 class TestSchedule:
     def test_it_waits_for_rest_and_then_tightens(self):
         schedule = StationarySchedule()
         # Falling fast: (1.0 - 3.0) / 100 is far below -1e-4.
-        assert [schedule.record(loss, 0.5) for loss in (3.0, 2.0, 1.0)] == [False, False, False]
+        schedule, changes = recorded(schedule, 0.5, (3.0, 2.0, 1.0))
+        assert changes == [False, False, False]
         # At rest, falling by 0.004 over a window: λ = μ h, and μ stays since there is no h to compare with.
-        assert [schedule.record(loss, 0.5) for loss in (0.998, 0.996)] == [False, True]
+        schedule, changes = recorded(schedule, 0.5, (0.998, 0.996))
+        assert changes == [False, True]
         assert (schedule.multiplier, schedule.weight) == (1e-3 * 0.5, 1e-3)
         # The value of the last look is raised by what the penalty gained, λ h.
         np.testing.assert_allclose(schedule.values[-1], 0.996 + 0.5e-3 * 0.5**2 + 0.5e-3 * 0.5)
         # At rest again, and h has fallen to 0.48 only: more than 0.9 of 0.5, so that μ grows tenfold.
-        assert [schedule.record(loss, 0.48) for loss in (0.9955, 0.995)] == [False, True]
+        schedule, changes = recorded(schedule, 0.48, (0.9955, 0.995))
+        assert changes == [False, True]
         np.testing.assert_allclose([schedule.multiplier, schedule.weight], [1e-3 * 0.98, 1e-2])
 
     def test_a_value_that_went_up_and_down_changes_nothing(self):
-        schedule = StationarySchedule()
-        assert [schedule.record(loss, 0.5) for loss in (1.0, 1.1, 1.0001)] == [False] * 3
+        schedule, changes = recorded(StationarySchedule(), 0.5, (1.0, 1.1, 1.0001))
+        assert changes == [False] * 3
         assert schedule.multiplier == 0
 
     def test_a_rising_value_tightens(self):
-        schedule = StationarySchedule()
-        assert [schedule.record(loss, 0.5) for loss in (1.0, 2.0, 3.0)] == [False, False, True]
+        assert recorded(StationarySchedule(), 0.5, (1.0, 2.0, 3.0))[1] == [False, False, True]
 
     def test_on_a_toy_it_leaves_one_of_two_opposite_edges(self):
         """Minimise (a - 1)² + (b - 0.8)² by noisy steps, where a² and b² are the weights of 0 -> 1 and 1 -> 0."""
@@ -150,7 +161,7 @@ class TestSchedule:
                 pull = (schedule.multiplier + schedule.weight * constraint) * 2 * math.sinh(product)
                 slope = 2 * (edges - best) + pull * edges[::-1] + noise
                 edges = edges - 1e-3 * slope / (np.abs(slope) + 1e-3)  # of nearly one length, as RMSprop's steps are
-            schedule.record(float(((edges - best) ** 2).sum()), constraint)
+            schedule = schedule.record(float(((edges - best) ** 2).sum()), constraint)
             looks += 1
         assert looks < 2000
         assert schedule.weight > 1e-3
@@ -180,10 +191,9 @@ class TestSelection:
         return np.column_stack([a, b, c, a**2 + 0.5 * rng.normal(size=400)])  # no correlation with a
 
     def test_neighbours_by_trees_find_a_square(self):
-        kept = preliminary_neighbours(self.values(), seed=0, trees=50)
-        assert kept[:, 3].tolist() == [True, False, False, False]
-        assert not kept.diagonal().any()
-        assert preliminary_neighbours(self.values(), seed=0, trees=5, most=1).sum(axis=0).max() == 1
+        kept = likely_inputs(self.values(), 3, seed=0, trees=50)
+        assert kept.tolist() == [True, False, False, False]
+        assert max(likely_inputs(self.values(), node, seed=0, trees=5, most=1).sum() for node in range(4)) == 1
 
     def test_pruning_keeps_a_square_and_drops_the_rest(self):
         graph = np.zeros((4, 4), dtype=bool)
@@ -215,43 +225,49 @@ class TestSelection:
 class TestFits:
     def test_curves_are_found_with_their_directions(self, curved):
         data = curved()
-        result = run_grandag(GranDag.corrected(), data, seed=0)
+        result = run_baseline(GranDag.corrected(), data, seed=0)
         assert result.status.code == "ok"
-        assert np.argwhere(result.samples.graph(0)).tolist() == [[0, 1], [1, 2]]
-        strongest = np.sort(np.argsort(result.scores.ravel())[-2:]).tolist()
+        assert np.argwhere(result.graph_posterior.graphs.graph(0)).tolist() == [[0, 1], [1, 2]]
+        strongest = np.sort(np.argsort(result.graph_posterior.scores.ravel())[-2:]).tolist()
         assert strongest == [1, 6]
         assert result.trace["constraint"][-1] <= 1e-8
         assert np.all(np.diff(result.trace["weight"]) >= 0)
         # Noise of 1, 1/4, 1/4 and 1 in four columns; a network with 600 rows comes near it.
-        graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions)
+        graph_posterior = result.graph_posterior
         seen = graph_posterior.predict(np.random.default_rng(0), curved(seed=1).values, 1)
         assert seen.mse < 1.15 * (1 + 0.25 + 0.25 + 1) / 4
 
     def test_reference_ranks_the_final_graph_alone(self, curved):
-        result = run_grandag(GranDag.reference(iterations=2000), curved(), seed=0)
-        np.testing.assert_array_equal(result.scores > 0, result.samples.graph(0))
-        whole = run_grandag(GranDag.reference(iterations=2000, scores="paths"), curved(), seed=0)
-        on_graph = result.samples.graph(0)
-        np.testing.assert_allclose(whole.scores[on_graph], result.scores[on_graph])
-        assert np.count_nonzero(whole.scores) > np.count_nonzero(result.scores)
+        result = run_baseline(GranDag.reference(iterations=2000), curved(), seed=0)
+        np.testing.assert_array_equal(result.graph_posterior.scores > 0, result.graph_posterior.graphs.graph(0))
+        whole = run_baseline(GranDag.reference(iterations=2000, scores="paths"), curved(), seed=0)
+        on_graph = result.graph_posterior.graphs.graph(0)
+        np.testing.assert_allclose(whole.graph_posterior.scores[on_graph], result.graph_posterior.scores[on_graph])
+        assert np.count_nonzero(whole.graph_posterior.scores) > np.count_nonzero(result.graph_posterior.scores)
 
     def test_a_linear_model_warms_up_unless_told_otherwise(self, curved):
         assert GranDag.corrected(hidden=()).warm_up == 2000
         assert GranDag.corrected(hidden=(), warm_up=7).warm_up == 7
         assert GranDag.corrected().warm_up == 0
-        result = run_grandag(GranDag.corrected(hidden=(), iterations=100, retrain=False, prune=False), curved(), seed=0)
+        result = run_baseline(
+            GranDag.corrected(hidden=(), iterations=100, retrain=False, prune=False), curved(), seed=0
+        )
         # Hardly constrained so far, so that the weights are those of least squares of b on a, c and d.
         values = curved().values - curved().mean
         expected = np.abs(np.linalg.lstsq(values[:, [0, 2, 3]], values[:, 1], rcond=None)[0])
-        found = np.abs(result.functions.weights[0][0, [0, 2, 3], 1, 0])
+        found = np.abs(result.graph_posterior.networks.weights[0][0, [0, 2, 3], 1, 0])
         np.testing.assert_allclose(found, expected, atol=0.1)
 
     def test_neighbours_are_chosen_first_where_asked(self, curved):
         data = curved(rows=100)
-        result = run_grandag(GranDag.corrected(preselect_from=4, iterations=200, retrain=False), data, seed=0)
-        allowed = preliminary_neighbours(data.values, seed=0)
+        result = run_baseline(GranDag.corrected(preselect_from=4, iterations=200, retrain=False), data, seed=0)
+        candidates = Candidates.start(4, select_from=4)
+        while not candidates.is_complete:
+            candidates = candidates.select(data.values, seed=0)
+        allowed = candidates.allowed
+        assert not allowed.diagonal().any()
         assert allowed.sum() < 12
-        assert not result.scores[~allowed].any()
+        assert not result.graph_posterior.scores[~allowed].any()
 
     def test_bad_options_are_refused(self):
         with pytest.raises(ConfigError, match="hidden of grandag"):

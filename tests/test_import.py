@@ -29,10 +29,13 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-# What some may import all the same. Baselines: how a run tells where it is, how programs are compiled, which devices.
-# A posterior: the description of the options that it was made with, which itself imports nothing heavy.
+# What some may import all the same. Baselines: what an engine is and where it is found, how programs are compiled, on
+# which devices, how generators become arrays. A posterior: the description of the options that it was made with, which
+# itself imports nothing heavy.
 ALSO_ALLOWED = {
-    "baselines": ("vcuda.infer.progress", "vcuda.infer.compilation", "vcuda.infer.devices"),
+    "baselines": tuple(
+        f"vcuda.infer.{name}" for name in ("engine.", "method.", "compilation", "devices", "checkpoint.")
+    ),
     "posterior": ("vcuda.fitting.spec",),
 }
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.

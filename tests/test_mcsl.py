@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_baseline
 from scipy.linalg import expm
 
 import vcuda
 from vcuda.baselines.augmented_lagrangian import SubproblemSchedule, acyclicity
-from vcuda.baselines.mcsl import SLOPE, Mcsl, Program, run_mcsl
+from vcuda.baselines.mcsl import SLOPE, Mcsl, Program
 from vcuda.baselines.networks import as_networks
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
@@ -63,32 +64,32 @@ class TestLoss:
 class TestSchedule:
     def test_the_numbers_by_hand(self):
         schedule = SubproblemSchedule()
-        schedule.record(8.0)  # nothing to compare with: the first round is over
+        schedule = schedule.record(8.0)  # nothing to compare with: the first round is over
         assert (schedule.multiplier, schedule.weight, schedule.round) == (8e-5, 1e-5, 2)
-        schedule.record(2.5)  # more than a quarter of 8: the same round again with ten times the weight
+        schedule = schedule.record(2.5)  # more than a quarter of 8: the same round again with ten times the weight
         np.testing.assert_allclose([schedule.multiplier, schedule.weight, schedule.round], [8e-5, 1e-4, 2])
-        schedule.record(1.9)
+        schedule = schedule.record(1.9)
         np.testing.assert_allclose([schedule.multiplier, schedule.weight, schedule.round], [8e-5 + 1.9e-4, 1e-4, 3])
-        schedule.record(1e-11)
+        schedule = schedule.record(1e-11)
         assert schedule.finished
         assert schedule.met
 
     def test_a_constraint_met_in_the_first_two_rounds_does_not_end_it(self):
         schedule = SubproblemSchedule()
-        schedule.record(1e-12)
+        schedule = schedule.record(1e-12)
         assert not schedule.finished
 
     def test_it_ends_when_the_weight_or_the_rounds_run_out(self):
         schedule, subproblems = SubproblemSchedule(), 0
         while not schedule.finished:
-            schedule.record(1.0)
+            schedule = schedule.record(1.0)
             subproblems += 1
         assert not schedule.met
         # The first round, and then 19 times ten from 1e-5 to 1e14.
         assert subproblems == 1 + 19
         schedule, subproblems = SubproblemSchedule(), 0
         while not schedule.finished:
-            schedule.record(0.2**subproblems)
+            schedule = schedule.record(0.2**subproblems)
             subproblems += 1
         # Falling faster than asked: 1e-10 is passed at 0.2^15.
         assert subproblems == math.ceil(10 / math.log10(5)) + 1
@@ -114,7 +115,7 @@ class TestSchedule:
             schedule, edges = SubproblemSchedule(tolerance=1e-6), jnp.array([0.5, 0.5])
             while not schedule.finished:
                 edges = solve(edges, schedule.multiplier, schedule.weight)
-                schedule.record(float(lagrangian(edges, 0.0, 0.0)[1]))
+                schedule = schedule.record(float(lagrangian(edges, 0.0, 0.0)[1]))
         assert schedule.met
         np.testing.assert_allclose(edges, [1.0, 0.0], atol=0.05)  # the constraint a²b² = 1e-6 leaves b at 1e-3
 
@@ -139,21 +140,21 @@ class TestFits:
         c, d = rng.normal(size=(2, 400))
         a, b = 1.5 * c + rng.normal(size=400), -1.2 * d + rng.normal(size=400)
         values = np.column_stack([a, b, c, d])
-        result = run_mcsl(Mcsl.corrected(hidden=()), vcuda.as_dataset(values), seed=0)
+        result = run_baseline(Mcsl.corrected(hidden=()), vcuda.as_dataset(values), seed=0)
         assert result.status.code == "ok"
         assert result.diagnostics["constraint"] <= 1e-10
-        graph = result.samples.graph(0)
+        graph = result.graph_posterior.graphs.graph(0)
         for effect, cause in ((0, 2), (1, 3)):
             assert graph[cause, effect] != graph[effect, cause]
             source, target = (cause, effect) if graph[cause, effect] else (effect, cause)
             slope = np.polyfit(values[:, source], values[:, target], 1)[0]
             # Adam's steps of 0.03 with a new mask each leave the weights about that far from where they belong.
-            assert abs(result.functions.weights[0][0, source, target, 0] - slope) < 0.09
+            assert abs(result.graph_posterior.networks.weights[0][0, source, target, 0] - slope) < 0.09
 
     def test_saturated_scores_are_tied_and_logits_are_not(self):
         few = {"hidden": (), "rounds": 5, "steps": 500}
-        saturated = run_mcsl(Mcsl.reference(**few), chain(), seed=0).scores
-        logits = run_mcsl(Mcsl.reference(**few, scores="logits"), chain(), seed=0).scores
+        saturated = run_baseline(Mcsl.reference(**few), chain(), seed=0).graph_posterior.scores
+        logits = run_baseline(Mcsl.reference(**few, scores="logits"), chain(), seed=0).graph_posterior.scores
         edges = ~np.eye(4, dtype=bool)
         assert saturated.max() <= 1.0
         assert len(np.unique(logits[edges])) == 12
@@ -164,17 +165,17 @@ class TestFits:
         """Two copies of one column, stopped early: both directions are open, and one of them has to go."""
         values = chain().values
         twins = vcuda.as_dataset(np.column_stack([values[:, 0], values[:, 0] + 0.1 * values[:, 3]]))
-        result = run_mcsl(Mcsl.reference(hidden=(), rounds=1, steps=200), twins, seed=0)
+        result = run_baseline(Mcsl.reference(hidden=(), rounds=1, steps=200), twins, seed=0)
         assert not result.diagnostics["acyclic_by_itself"]
         assert result.diagnostics["edges_before_dag"] == 2
-        assert is_dag(result.samples.graph(0))
+        assert is_dag(result.graph_posterior.graphs.graph(0))
         assert result.status.code == "warning"
         assert "cycles" in result.status.sentence
 
     def test_what_was_not_preselected_ranks_last(self):
-        result = run_mcsl(Mcsl.corrected(hidden=(), rounds=1, steps=100, preselect_from=2), chain(), seed=0)
-        assert result.scores[3, 0] == 0
-        assert (result.scores > 0).any()
+        result = run_baseline(Mcsl.corrected(hidden=(), rounds=1, steps=100, preselect_from=2), chain(), seed=0)
+        assert result.graph_posterior.scores[3, 0] == 0
+        assert (result.graph_posterior.scores > 0).any()
 
     def test_bad_options_are_refused(self):
         with pytest.raises(ConfigError, match="temperature and initial_parents of mcsl must be positive"):

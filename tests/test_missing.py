@@ -414,7 +414,7 @@ def interrupt_at(filling: int, *, of: int, seen: list | None = None):
 
 def test_an_interrupt_keeps_the_fillings_that_are_done(gappy):
     seen: list = []
-    with pytest.warns(ConvergenceWarning, match="Stopped by an interrupt after 2 of 5 fillings of the missing cells"):
+    with pytest.warns(ConvergenceWarning, match="Stopped by the user after 2 of 5 fillings of the missing cells"):
         fitted = vcuda.fit(
             gappy, model="linear", engine="exact", imputations=5, progress=interrupt_at(3, of=5, seen=seen)
         )
@@ -441,8 +441,8 @@ def test_a_filling_that_was_interrupted_half_way_is_not_kept_beside_others(gappy
         return progress
 
     reports = {
-        1: "In the first of 3 fillings of the missing cells: stopped by an interrupt",
-        2: "Stopped by an interrupt after 1 of 3 fillings of the missing cells",
+        1: "In the first of 3 fillings of the missing cells: stopped by the user",
+        2: "Stopped by the user after 1 of 3 fillings of the missing cells",
     }
     for filling, sentence in reports.items():
         with pytest.warns(ConvergenceWarning, match=sentence):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import vcuda
+from vcuda import baselines
 from vcuda.cli.resuming import place_of
 from vcuda.errors import ConfigError, ConvergenceWarning, RunError
 from vcuda.fitting.outcomes import described, restored
@@ -467,11 +468,21 @@ FITS = {
         # With so little patience restarts stop at different times.
         {
             "model": "linear",
-            "engine": vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=20),
+            "engine": vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=9),
         },
     ),
     "gaps": ({"nodes": 4, "rows": 60, "gaps": 0.05}, {"model": "linear", "noise": "unequal", "imputations": 3}),
 }
+# Through every stage of each method: inputs are selected, costs tried, networks trained again, graphs drawn.
+BASELINE_FITS = {
+    "grandag": baselines.GranDag.corrected(hidden=(), iterations=250, warm_up=30, preselect_from=2),
+    "mcsl": baselines.Mcsl.corrected(hidden=(), rounds=3, steps=12, preselect_from=2),
+    "dds": baselines.Dds.corrected(hidden=(), epochs=12, patience=2, preselect_from=2),
+    "dibs": baselines.Dibs.corrected(particles=3, steps=70, samples=8, constraint_samples=4),
+    "bayesdag": baselines.BayesDag.corrected(chains=2, samples=5, epochs=12, thin=3, sparsity=(1.0, 5.0)),
+    "variance-sort": baselines.VarianceSort(),
+}
+FITS |= {name: ({"nodes": 5, "rows": 60}, {"engine": engine}) for name, engine in BASELINE_FITS.items()}
 
 
 def arrays_of(posterior: vcuda.Posterior) -> dict[str, np.ndarray]:
@@ -534,21 +545,16 @@ def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, snapsh
         assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("module", "engine"),
-    [
-        ("straight_through", vcuda.StraightThrough(epochs=60, check_every=3, patience=1, restarts=4, batch_size=9)),
-        ("variational", vcuda.Variational(steps=30, restarts=3)),
-    ],
-)
-def test_the_length_of_chunks_changes_nothing(module, engine, monkeypatch):
+@pytest.mark.parametrize("name", ["variational", "straight-through", *BASELINE_FITS])
+def test_the_length_of_chunks_changes_nothing(name, monkeypatch):
     # It depends on the clock, and after a fit was resumed it begins with one step again.
     found = []
+    shape, options = FITS[name]
     for steps in (1, 5):
         pace = type("FixedPace", (Pace,), {"steps": property(lambda self, steps=steps: steps, lambda self, _: None)})
-        monkeypatch.setattr(f"vcuda.infer.{module}.training.Pace", pace)
-        found.append(fitted(table(nodes=4, rows=60), model="linear", engine=engine))
-    if module == "straight_through":
+        monkeypatch.setattr("vcuda.infer.driver.Pace", pace)
+        found.append(fitted(table(**shape), **options))
+    if name == "straight-through":
         assert len(set(found[0].diagnostics["epochs"])) > 1, "all restarts stopped at the same time"
     assert_same(*found)
 

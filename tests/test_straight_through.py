@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run_trained
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
@@ -16,7 +17,7 @@ from vcuda.dags.priority import PriorityDags, PriorityParams
 from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
-from vcuda.infer.straight_through import StraightThrough, run_straight_through
+from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.straight_through.early_stopping import EarlyStopping, choose
 from vcuda.infer.straight_through.elbo import Rows, Terms, Trained, elbo_terms, pad_rows, split_rows
 from vcuda.infer.straight_through.program import Problem, Program
@@ -134,23 +135,24 @@ def test_few_lengths_are_compiled_for():
 def watched(losses, *, keep_best=True):
     restarts = len(losses[0])
     states = [Trained(dags=jnp.full((restarts, 1), float(k)), model=()) for k in range(len(losses) + 1)]
-    watch = EarlyStopping(states[0], restarts=restarts, patience=2, keep_best=keep_best)
+    watch = EarlyStopping.start(states[0], restarts)
     for k, loss in enumerate(losses, start=1):
-        watch.look(states[k], Terms(*np.zeros((3, restarts))), np.array(loss))
+        terms = Terms(*np.zeros((3, restarts)))
+        watch = watch.look(states[k], terms, np.array(loss), patience=2, keep_best=keep_best)
     return watch
 
 
 def test_each_restart_stops_by_itself_and_its_best_state_is_kept():
     watch = watched([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [2.0, 0.0]])
     assert watch.active.tolist() == [True, False]
-    assert watch.kept().dags[:, 0].tolist() == [3.0, 1.0]
+    assert watch.kept.dags[:, 0].tolist() == [3.0, 1.0]
     assert watch.stopped_at.tolist() == [4, 3]
 
 
 def test_the_authors_variant_keeps_the_last_state():
     watch = watched([[1.0], [2.0], [3.0]], keep_best=False)
     assert not watch.active[0]
-    assert watch.kept().dags[0, 0] == 3.0
+    assert watch.kept.dags[0, 0] == 3.0
 
 
 @pytest.mark.parametrize("keep_best", [True, False])
@@ -171,12 +173,12 @@ def test_what_the_device_reads_later_is_not_changed_meanwhile(keep_best, monkeyp
 def test_a_restart_that_breaks_down_goes_back_to_its_last_finite_state():
     watch = watched([[3.0, 3.0], [2.0, np.nan], [1.0, 1.0]])
     assert watch.failed.tolist() == [False, True]
-    assert watch.kept().dags[:, 0].tolist() == [3.0, 1.0]
+    assert watch.kept.dags[:, 0].tolist() == [3.0, 1.0]
 
 
 def test_same_seed_same_posterior_and_another_seed_another_one(data):
     def probabilities(seed):
-        return run_straight_through(
+        return run_trained(
             QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=seed
         ).graph_posterior.edge_probabilities()
 
@@ -187,7 +189,7 @@ def test_same_seed_same_posterior_and_another_seed_another_one(data):
 @pytest.mark.parametrize("model", [Linear(noise="equal"), MLP(hidden=(4,), noise="unequal")], ids=str)
 def test_mini_batches_and_other_families_train(data, model):
     engine = replace(QUICK, batch_size=32, dags=TopKDags(), restarts=1)
-    outcome = run_straight_through(engine, data.train, model=model, prior=DagPrior(0.2), seed=0)
+    outcome = run_trained(engine, data.train, model=model, prior=DagPrior(0.2), seed=0)
     elbo = outcome.trace["likelihood"] - outcome.trace["kl_edges"] - outcome.trace["kl_order"]
     assert elbo[-1] > elbo[0]
     assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
@@ -198,7 +200,7 @@ def test_a_clear_cause_is_found():
     rng = np.random.default_rng(0)
     x = rng.normal(size=600)
     table = as_dataset(np.column_stack([2 * x + rng.normal(size=600), x]), names=["y", "x"])
-    outcome = run_straight_through(StraightThrough(), table, model=Linear(noise="unit"), prior=DagPrior(0.5), seed=0)
+    outcome = run_trained(StraightThrough(), table, model=Linear(noise="unit"), prior=DagPrior(0.5), seed=0)
     probabilities = outcome.graph_posterior.edge_probabilities()
     assert probabilities[1, 0] > 0.9
     assert probabilities[0, 1] < 0.1
@@ -206,7 +208,7 @@ def test_a_clear_cause_is_found():
 
 def test_breakdown_is_told_not_raised(data):
     engine = replace(QUICK, learning_rate=1e30)
-    outcome = run_straight_through(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
+    outcome = run_trained(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
     assert outcome.status.code == "failed"
     assert "do not use" in outcome.status.sentence
     assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
@@ -215,7 +217,7 @@ def test_breakdown_is_told_not_raised(data):
 def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
     def probabilities():
         engine = replace(QUICK, batch_size=32)
-        return run_straight_through(
+        return run_trained(
             engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=1
         ).graph_posterior.edge_probabilities()
 
@@ -229,7 +231,7 @@ def test_an_interrupt_returns_what_is_done(data):
         if progress.done == 1:
             raise KeyboardInterrupt
 
-    outcome = run_straight_through(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
+    outcome = run_trained(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
     assert outcome.status.code == "interrupted"
     assert outcome.trace["likelihood"].shape == (1, 2)
 
@@ -241,13 +243,13 @@ def test_an_interrupt_before_the_first_check_returns_what_is_done(data, monkeypa
         assert 0 < progress.done < 1
         raise KeyboardInterrupt
 
-    outcome = run_straight_through(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
+    outcome = run_trained(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0, progress=impatient)
     assert outcome.status.code == "interrupted"
     assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
 def test_too_few_epochs_are_a_warning(data):
-    outcome = run_straight_through(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
+    outcome = run_trained(QUICK, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
     assert outcome.status.code == "warning"
     assert "more epochs" in outcome.status.sentence
 

@@ -19,10 +19,16 @@ from scipy.stats import wishart
 
 from benchmarks.accuracy.cases import Case
 from vcuda.dags.base import DagPrior
+from vcuda.data.reading import as_dataset
+from vcuda.data.scaling import Scaling
+from vcuda.infer.driver import run
 from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.engine import Problem
+from vcuda.infer.engines import ENGINES as METHODS
 from vcuda.infer.exact import exact_posterior
 from vcuda.infer.orders import Orders, run_orders
-from vcuda.infer.variational import Variational, run_variational
+from vcuda.infer.scored import ScoredTable
+from vcuda.infer.variational import Variational
 from vcuda.models.linear import BGe, BGeScore, EqualNoise, EqualNoiseScore, SharedNoise
 
 BINS = 10
@@ -87,7 +93,7 @@ def measure_block(case: Case, sets: int) -> dict[str, Any]:
         rng = np.random.default_rng([list(SPECS).index(case.noise), case.nodes, case.rows, case.index, number])
         values, truth = draw(case.noise, case.nodes, case.rows, rng)
         score = score_of(case.noise, values, prior_units=case.columns == "prior units")
-        edges, status = ENGINES[case.engine](score, probability, number)
+        edges, status = ENGINES[case.engine](score, values, probability, number)
         statuses[status] += 1
         given, labels = edges[apart], truth[apart]
         which = np.minimum((given * BINS).astype(np.int64), BINS - 1)
@@ -116,23 +122,26 @@ def _normal_wishart(spec: BGe, parents: int, rng: np.random.Generator) -> tuple[
     return -precision[-1, :-1] / precision[-1, -1], float(1 / precision[-1, -1])
 
 
-def _exact(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
+def _exact(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
     rng = np.random.default_rng(seed)
     result = exact_posterior(score, edge_prior(score.nodes, probability), samples=1, rng=rng)
     return result.edge_probabilities, "ok"
 
 
-def _orders(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
+def _orders(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
     result = run_orders(Orders(), score, edge_prior(score.nodes, probability), samples=1, seed=seed)
     return result.edge_probabilities, result.status.code
 
 
-def _variational(score: LinearScore, probability: float, seed: int) -> tuple[np.ndarray, str]:
-    result = run_variational(Variational(), score, edge_prior(score.nodes, probability), seed=seed)
-    return result.edge_probabilities, result.status.code
+def _variational(score: LinearScore, values: np.ndarray, probability: float, seed: int) -> tuple[np.ndarray, str]:
+    data = as_dataset(values)
+    table = ScoredTable.of(data, data, score, Scaling(np.zeros(data.d), np.ones(data.d)))
+    problem = Problem.of_score(table, seed=seed, edges=edge_prior(data.d, probability))
+    outcome = run(METHODS["variational"], Variational(), problem)
+    return outcome.graph_posterior.edge_probabilities(), outcome.status.code
 
 
-ENGINES: dict[str, Callable[[LinearScore, float, int], tuple[np.ndarray, str]]] = {
+ENGINES: dict[str, Callable[[LinearScore, np.ndarray, float, int], tuple[np.ndarray, str]]] = {
     "exact": _exact,
     "orders": _orders,
     "variational": _variational,

@@ -68,7 +68,7 @@ def _baseline_spec(engine: str, preset: str, options: dict[str, Any]) -> Any:
     # Stored lines say "fixed" for what the package calls corrected.
     maker = "corrected" if preset == "fixed" else preset
     try:
-        return getattr(BASELINES[engine][0], maker)(**changes)
+        return getattr(BASELINES[engine].spec, maker)(**changes)
     except TypeError as error:
         raise ConfigError(f"engine {engine} does not take the options {', '.join(options)}: {error}") from None
 

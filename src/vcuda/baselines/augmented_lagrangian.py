@@ -6,7 +6,7 @@ Both minimise f + λ h + (μ/2) h² with h(A) = tr exp(A) - d, which is zero exa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from vcuda.graphs import is_dag
 
 # Beyond the largest value that was tried; the original programs have the same small margin.
 MARGIN = 1e-8
+NOTHING = np.zeros(0)
 
 
 @jax.custom_vjp
@@ -65,8 +66,7 @@ def penalty(constraint: jax.Array, multiplier: jax.Array | float, weight: jax.Ar
     return (multiplier + 0.5 * weight * constraint) * constraint
 
 
-@dataclass
-class StationarySchedule:
+class StationarySchedule(NamedTuple):
     """GraN-DAG's: watch held-out values, and tighten the constraint when they have come to rest.
 
     ``multiplier`` is λ and ``weight`` μ. A value is recorded every ``window`` iterations. At every second one the last
@@ -79,36 +79,37 @@ class StationarySchedule:
     progress: float = 0.9
     multiplier: float = 0.0
     weight: float = 1e-3
-    values: list[float] = field(default_factory=list)
-    constraints: list[float] = field(default_factory=list)
+    values: np.ndarray = NOTHING
+    constraints: np.ndarray = NOTHING
 
-    def record(self, loss: float, constraint: float) -> bool:
-        """Take the held-out loss and h at the end of a window; whether λ and μ have changed."""
+    def record(self, loss: float, constraint: float) -> StationarySchedule:
+        """What follows from the held-out loss and h at the end of a window; λ and μ change with ``constraints``."""
         now = self._penalty(constraint)
-        self.values.append(loss + now)
-        count = len(self.values)
+        seen = self._replace(values=np.append(self.values, loss + now))
+        count = len(seen.values)
         if count < 3 or count % 2 == 0:
-            return False
-        before, halfway, last = self.values[-3:]
+            return seen
+        before, halfway, last = seen.values[-3:].tolist()
         if not min(before, last) < halfway < max(before, last):
-            return False
+            return seen
         slope = (last - before) / self.window
         if not (abs(slope) < self.at_rest or slope > 0):
-            return False
-        self.multiplier += self.weight * constraint
-        if self.constraints and constraint > self.progress * self.constraints[-1]:
-            self.weight *= 10
-        self.constraints.append(constraint)
+            return seen
+        stuck = len(self.constraints) > 0 and constraint > self.progress * self.constraints[-1]
+        changed = seen._replace(
+            multiplier=self.multiplier + self.weight * constraint,
+            weight=self.weight * 10 if stuck else self.weight,
+            constraints=np.append(self.constraints, constraint),
+        )
         # So that the next comparison does not take the heavier penalty for a rise.
-        self.values[-1] += self._penalty(constraint) - now
-        return True
+        raised = last + (changed._penalty(constraint) - now)
+        return changed._replace(values=np.append(seen.values[:-1], raised))
 
     def _penalty(self, constraint: float) -> float:
         return (self.multiplier + 0.5 * self.weight * constraint) * constraint
 
 
-@dataclass
-class SubproblemSchedule:
+class SubproblemSchedule(NamedTuple):
     """MCSL's: solve subproblems of so many steps each, with μ growing tenfold until h has fallen to a quarter.
 
     ``multiplier`` is λ and ``weight`` μ. After each subproblem, :meth:`record` takes its h; at most ``rounds`` times h
@@ -124,21 +125,25 @@ class SubproblemSchedule:
     round: int = 1
     finished: bool = False
     met: bool = False
-    _before: float = math.inf
+    before: float = math.inf
 
-    def record(self, constraint: float) -> None:
-        """The constraint at the end of a subproblem: what the next one is like, if there is one."""
-        if constraint > self.progress * self._before:
-            self.weight *= 10
-            if self.weight < self.largest_weight:
-                return
+    def record(self, constraint: float) -> SubproblemSchedule:
+        """The schedule after a subproblem that ended with this constraint: what the next one is like, if any."""
+        weight = self.weight
+        if constraint > self.progress * self.before:
+            weight *= 10
+            if weight < self.largest_weight:
+                return self._replace(weight=weight)
         if constraint <= self.tolerance and self.round > 2:
-            self.finished = self.met = True
-            return
-        self._before = constraint
-        self.multiplier += self.weight * constraint
-        self.round += 1
-        self.finished = self.round > self.rounds or self.weight >= self.largest_weight
+            return self._replace(weight=weight, finished=True, met=True)
+        following = self.round + 1
+        return self._replace(
+            weight=weight,
+            before=constraint,
+            multiplier=self.multiplier + weight * constraint,
+            round=following,
+            finished=following > self.rounds or weight >= self.largest_weight,
+        )
 
 
 def acyclic_part(graph: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float]:

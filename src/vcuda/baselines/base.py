@@ -1,22 +1,20 @@
-"""The seam of the baselines: a spec and a table in, graphs and scores out.
+"""What the baselines share: presets, how their results become an outcome, and small checks.
 
-A baseline is a frozen dataclass with a class-wide ``name`` and two presets, and a function ``run(spec, data, *, seed,
-progress, deadline) -> BaselineResult``; `vcuda.baselines.BASELINES` holds both under the name.
+A baseline is a frozen dataclass with a class-wide ``name`` and two presets, and an engine that follows it;
+`vcuda.baselines.BASELINES` holds both under the name. The table is taken as it comes: who wants z-scores standardises
+it before.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, Self
 
+import jax
 import numpy as np
 
-from vcuda.data.dataset import Dataset
-from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
-from vcuda.infer.progress import Pace, Progress, ProgressCallback
+from vcuda.infer.engine import Problem
 from vcuda.posterior.point import Networks, ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
@@ -40,43 +38,25 @@ class BaselineSpec(Protocol):
         ...
 
 
-class BaselineResult(NamedTuple):
-    """What a baseline found.
+def found(
+    problem: Problem,
+    samples: GraphSamples,
+    scores: np.ndarray,
+    status: Status,
+    diagnostics: dict[str, Any],
+    trace: dict[str, np.ndarray] | None = None,
+    functions: Networks | None = None,
+) -> Outcome:
+    """What a baseline found, as every engine returns it.
 
     ``samples`` are DAGs (a point estimate is one); ``scores`` is ``(d, d)``, finite, not negative and zero on the
     diagonal, the higher the surer the edge i -> j, and before any threshold: it ranks edges, and need not be a
-    probability (see :func:`ranking`). ``functions`` is what rows can be predicted with, if the method has it: one set
-    of networks for all samples, or one for each.
+    probability (see :func:`ranking`). The edge probabilities are the shares of the sampled graphs, so 0 or 1 for a
+    point estimate. ``functions`` is what rows can be predicted with, if the method has it: one set of networks for all
+    samples, or one for each.
     """
-
-    samples: GraphSamples
-    scores: np.ndarray
-    status: Status
-    diagnostics: dict[str, Any]
-    trace: dict[str, np.ndarray]
-    functions: Networks | None = None
-
-
-class Baseline(Protocol):
-    """The function of a method. The table is taken as it comes: who wants z-scores standardises it before.
-
-    ``deadline`` is on the clock of ``time.monotonic``. When it passes, or the user interrupts, what is there comes
-    back with status ``interrupted``.
-    """
-
-    def __call__(
-        self, spec: Any, data: Dataset, *, seed: int, progress: ProgressCallback = ..., deadline: float | None = None
-    ) -> BaselineResult: ...
-
-
-def as_outcome(result: BaselineResult, units: Scaling | None = None) -> Outcome:
-    """A baseline's result as an engine would return it; ``units`` lead from the user's to those of the fitted table.
-
-    The law's edge probabilities are the shares of the sampled graphs, so 0 or 1 for a point estimate; the score matrix
-    stays beside them as ``law.scores``.
-    """
-    graph_posterior = ScoredGraphs(result.samples, result.scores, result.functions, units)
-    return Outcome(graph_posterior, result.status, result.diagnostics, result.trace)
+    graph_posterior = ScoredGraphs(samples, scores, functions, problem.units)
+    return Outcome(graph_posterior, status, diagnostics, trace or {})
 
 
 def ranking(scores: np.ndarray) -> np.ndarray:
@@ -108,54 +88,11 @@ def check_options(spec: Any, *, at_least: dict[str, float], choices: dict[str, S
             raise ConfigError(f"{name} of {spec.name} must be one of {', '.join(known)}, not {getattr(spec, name)!r}")
 
 
-class _OutOfTimeError(Exception):
-    """The deadline has passed; it does not leave :meth:`Course.underway`."""
+def is_finite(tree: Any) -> bool:
+    """Whether all numbers of a tree of arrays are finite."""
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
-class Course:
-    """The course of a long run: how many steps fill a second, who is told of them, and what ended it early.
-
-    Examples
-    --------
-    >>> course = Course(lambda progress: None, deadline=0.0)
-    >>> with course.underway():
-    ...     for step in range(10):
-    ...         course.tell(step + 1, 10, "steps")
-    >>> step, course.stopped_by
-    (0, 'the time limit')
-    """
-
-    def __init__(self, progress: ProgressCallback, deadline: float | None) -> None:
-        self.pace = Pace()
-        self.stopped_by: str | None = None
-        self._progress = progress
-        self._deadline = deadline
-        self._begun = time.perf_counter()
-
-    @contextmanager
-    def underway(self) -> Iterator[None]:
-        """Leave the block when the deadline passes or the user interrupts; ``stopped_by`` then says which it was."""
-        try:
-            yield
-        except _OutOfTimeError:
-            self.stopped_by = "the time limit"
-        except KeyboardInterrupt:
-            self.stopped_by = "the user"
-
-    def tell(self, done: float, total: float, detail: str) -> None:
-        """Between two chunks, with the state of the last one already kept: this may end the block."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise _OutOfTimeError
-        if self.pace.is_due() or done >= total:
-            self._progress(Progress(done, total, detail))
-
-    def interrupted(self, after: str) -> Status | None:
-        """The status of a run that was stopped after so much work; None if it was not."""
-        if self.stopped_by is None:
-            return None
-        return Status("interrupted", f"Stopped by {self.stopped_by} after {after}: not finished.")
-
-    def seconds(self) -> dict[str, float]:
-        """For the diagnostics: in compiled chunks, and everything else."""
-        total = time.perf_counter() - self._begun
-        return {"seconds_training": self.pace.seconds, "seconds_compilation": total - self.pace.seconds}
+def appended(series: np.ndarray, *values: float) -> np.ndarray:
+    """A series ``(k, ...)`` with one more row; the given one is not changed."""
+    return np.concatenate([series, np.reshape(np.array(values, dtype=series.dtype), (1, *series.shape[1:]))])

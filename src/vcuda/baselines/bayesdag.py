@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 from scipy.special import expit
 
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
-from vcuda.baselines.bayesdag_chains import MOMENTUM_DECAY, Problem, Program, State
+from vcuda.baselines.base import appended, check_options, found, is_finite, ranking
+from vcuda.baselines.bayesdag_chains import MOMENTUM_DECAY, Helped, Program, State
+from vcuda.baselines.bayesdag_chains import Problem as ChainProblem
 from vcuda.baselines.dds_program import Batches, shuffled_batches
-from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import single_precision, use_compilation_cache
+from vcuda.infer.checkpoint import LastDraw, generator_of, generator_state
+from vcuda.infer.compilation import single_precision
 from vcuda.infer.devices import devices_of, mesh_for, taking_turns
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.posterior.point import Networks
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 Scores = Literal["graphs", "signed weights"]
+Array = jax.Array | np.ndarray
 
 DRAWING_ROWS = 500
 # Epochs whose batches are made at a time.
@@ -145,173 +148,256 @@ def _program(spec: BayesDag) -> Program:
     return _kept(shown, mesh_for(spec.chains))
 
 
-class _Run:
-    """One run; what is kept between compiled chunks is in ``state``."""
+class Draws(NamedTuple):
+    """What graphs are drawn from, of k states ``(k, c, ...)``: numbers that order nodes, helper, scales and weights."""
 
-    def __init__(self, spec: BayesDag, values: np.ndarray, seed: int, course: Course) -> None:
-        self.spec, self.values, self.seed, self.course = spec, values, seed, course
-        self.program, self.key = _program(spec), jax.random.key(seed)
-        self.size = min(spec.batch_size, len(values))
-        # Batches are handed over in arrays of one length, because each length is compiled anew.
-        self.capacity = WINDOW * -(-len(values) // self.size)
-        self.broken = False
+    orders: Array
+    helped: Helped
+    weights: Array
 
-    def train(self, rows: np.ndarray, sparsity: float, detail: str, share: tuple[float, float]) -> np.ndarray:
-        """Start anew, on rows with these indices. ``share`` is the part of the whole work.
+    @classmethod
+    def of(cls, state: State) -> Draws:
+        """From one state."""
+        one = cls(state.orders.value, state.helped, state.functions.value.weights)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
 
-        What comes back is the mean logarithm of the noise scales, which falls as the functions fit, after each window.
-        """
-        spec = self.spec
-        start_rng, batch_rng = np.random.default_rng(self.seed).spawn(2)
-        part = 1 / spec.chains if spec.average_chains else 1.0
-        entropies = float(spec.chains) if spec.entropy_of_all_chains else 1.0
-        self.problem = Problem(self.values, float(len(rows)), float(sparsity), part, entropies)
-        self.state = self.program.init(start_rng, self.values.shape[1])
-        self.broken = False
-        scales: list[float] = []
-        for begun in range(0, spec.epochs, WINDOW):
-            epochs = min(WINDOW, spec.epochs - begun)
-            batches = shuffled_batches(batch_rng, len(rows), self.size, epochs)
-            whole = (share[1] - share[0]) / spec.epochs
-            span = (share[0] + whole * begun, share[0] + whole * (begun + epochs))
-            chosen = Batches(rows[batches.rows].astype(np.int32), batches.weight)
-            self._go(chosen, True, f"{detail}, epoch {begun + epochs}", span)
-            if self.broken:
-                break
-            scales.append(float(np.mean(self.state.helped.log_scale)))
-        return np.array(scales)
-
-    def draw(self, rng: np.random.Generator) -> list[State]:
-        """States of all chains, ``thin`` steps apart; where the time runs out, the last one again."""
-        spec, rows = self.spec, len(self.values)
-        wanted, size = -(-spec.samples // spec.chains), min(DRAWING_ROWS, rows)
-        drawn: list[State] = []
-        with self.course.underway():
-            while self.course.stopped_by is None and not self.broken and len(drawn) < wanted:
-                picked = [rng.choice(rows, size, replace=False, shuffle=False) for _ in range(spec.thin)]
-                batches = Batches(np.array(picked, dtype=np.int32), np.ones((spec.thin, size), dtype=np.float32))
-                span = (0.95 + 0.05 * len(drawn) / wanted, 0.95 + 0.05 * (len(drawn) + 1) / wanted)
-                self._go(batches, False, "drawing graphs", span)
-                if not self.broken:
-                    drawn.append(jax.device_get(self.state))
-        last = drawn[-1] if drawn else jax.device_get(self.state)
-        return drawn + [last] * (wanted - len(drawn))
-
-    def _go(self, batches: Batches, helping: bool, detail: str, share: tuple[float, float]) -> None:
-        """Take all batches in chunks of about a second; a state that is not finite is given up for the one before."""
-        steps = len(batches.rows)
-        for begun in range(0, steps, self.capacity):
-            length, first = min(self.capacity, steps - begun), 0
-            filler = ((0, self.capacity - length), (0, 0))
-            padded = Batches(*(np.pad(array[begun : begun + length], filler) for array in batches))
-            while first < length and not self.broken:
-                last = min(first + self.course.pace.steps, length)
-                with taking_turns(), self.course.pace.timing(last - first):
-                    moved = self.program.advance(self.state, self.key, self.problem, padded, first, last, helping)
-                    jax.block_until_ready(moved)
-                sampled = (moved.orders.value, moved.functions.value, moved.helped)
-                self.broken = not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sampled))
-                if not self.broken:
-                    self.state, first = moved, last
-                self.course.tell(share[0] + (share[1] - share[0]) * (begun + first) / steps, 1.0, detail)
+    def joined(self, other: Draws) -> Draws:
+        return jax.tree.map(lambda mine, more: np.concatenate([mine, more]), self, other)
 
 
-@single_precision()
-def run_bayesdag(
-    spec: BayesDag,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+class Course(NamedTuple):
+    """Between two chunks of steps.
+
+    Stages 0 to t - 1 try the t costs of an edge, t trains on all rows, t + 1 draws. ``epoch`` epochs of a stage are
+    done, and ``first`` steps on the batches at work, before which ``batches`` was their generator; ``drawing`` is that
+    of the draws. ``looks`` is how well held-out rows were predicted under each cost, ``scales`` (k,) the mean logarithm
+    of the noise scales, which falls as the functions fit, after each window of epochs.
+    """
+
+    stage: int
+    now: State
+    sparsity: float
+    epoch: int
+    first: int
+    batches: np.ndarray
+    drawing: np.ndarray
+    looks: np.ndarray
+    scales: np.ndarray
+    draws: Draws
+    broken: bool
+
+
+class Chains(Engine[Course]):
     """Run the chains, and draw graphs with the functions that belong to them.
 
     A step costs O(c b d²) for a linear model and O(c b d² h) for curves with h = 4d, three times over, and O(c d³) for
     the order. Nonlinear functions are not returned: they normalise their layers, which :class:`Networks` cannot hold,
     and to write out those of every node, which the nodes of a graph share, would take O(d³ h) numbers for each graph.
     """
-    use_compilation_cache()
-    course = Course(progress, deadline)
-    centre, scale = np.zeros(data.d), np.ones(data.d)
-    if spec.standardise:
-        centre, scale = data.values.mean(axis=0), data.values.std(axis=0)
-        scale = np.where(scale > 0, scale, 1.0)
-    values = ((data.values - centre) / scale).astype(np.float32)
-    draw_rng, split_rng = np.random.default_rng([seed, 1]).spawn(2)
-    run = _Run(spec, values, seed, course)
-    scales, sparsity = np.empty(0), spec.sparsity[0]
-    looks: list[float] = []
-    with course.underway():
-        if len(spec.sparsity) > 1:
-            looks = _tried(run, split_rng)
-            sparsity = spec.sparsity[int(np.argmax(looks))]
-        begin = 0.95 * (1 - 1 / (len(looks) + 1))
-        scales = run.train(np.arange(data.n), sparsity, f"{sparsity:g} nats an edge", (begin, 0.95))
-    states = run.draw(draw_rng)
-    graphs = np.concatenate([_graphs(run.program, state, draw_rng) for state in states])[-spec.samples :]
-    weights = np.concatenate([state.functions.value.weights for state in states])[-spec.samples :] * graphs
-    samples = GraphSamples.from_dense(data.names, graphs)
-    scores = samples.edge_probabilities() if spec.scores == "graphs" else weights.mean(axis=0)
-    diagnostics = {
-        "steps": int(run.state.taken),
-        "epochs": min(WINDOW * len(scales), spec.epochs),
-        "sparsity": float(run.problem.sparsity),
-        "held_out_fits": looks,
-        "mean_edges": float(graphs.sum() / len(graphs)),
-        "distinct_graphs": len(np.unique(graphs.reshape(len(graphs), -1), axis=0)),
-        "devices": devices_of(run.program.mesh),
-        **course.seconds(),
-    }
-    return BaselineResult(
-        samples=samples,
-        scores=ranking(scores),
-        status=_status(course, spec, diagnostics, run.broken),
-        diagnostics=diagnostics,
-        trace={"log_scale": scales},
-        functions=None if spec.nonlinear else _networks(states, weights, centre, scale),
-    )
 
+    def __init__(self, spec: BayesDag, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        data = problem.rows
+        self.centre, self.scale = np.zeros(data.d), np.ones(data.d)
+        if spec.standardise:
+            self.centre, scale = data.values.mean(axis=0), data.values.std(axis=0)
+            self.scale = np.where(scale > 0, scale, 1.0)
+        self.values = ((data.values - self.centre) / self.scale).astype(np.float32)
+        self.draw_rng, split_rng = np.random.default_rng([problem.seed, 1]).spawn(2)
+        self.shuffle = split_rng.permutation(data.n)
+        self.held_out = max(data.n // 10, 1)
+        self.trials = len(spec.sparsity) if len(spec.sparsity) > 1 else 0
+        self.wanted = -(-spec.samples // spec.chains)
+        self.program, self.key = _program(spec), jax.random.key(problem.seed)
+        self.size = min(spec.batch_size, data.n)
+        # Batches are handed over in arrays of one length, because each length is compiled anew.
+        self.capacity = WINDOW * -(-data.n // self.size)
+        # Every stage begins with the same generator, but not with the same rows.
+        self.shuffled = [LastDraw[Batches]() for _ in range(self.trials + 1)]
+        self.picked = LastDraw[Batches]()
 
-def _tried(run: _Run, rng: np.random.Generator) -> list[float]:
-    """How well a tenth of the rows is predicted under each cost of an edge; a run that broke down comes last."""
-    shuffle, costs = rng.permutation(len(run.values)), run.spec.sparsity
-    held_out = max(len(shuffle) // 10, 1)
-    looks = []
-    for k, cost in enumerate(costs):
-        share = (0.95 * k / (len(costs) + 1), 0.95 * (k + 1) / (len(costs) + 1))
-        run.train(shuffle[held_out:], cost, f"trying {cost:g} nats an edge", share)
+    @staticmethod
+    def precision() -> AbstractContextManager[Any]:
+        return single_precision()
+
+    def init(self) -> Course:
+        now, batches = self._start()
+        return Course(
+            stage=0,
+            now=now,
+            sparsity=float(self.spec.sparsity[0]),
+            epoch=0,
+            first=0,
+            batches=batches,
+            drawing=generator_state(self.draw_rng),
+            looks=np.zeros(0),
+            scales=np.zeros(0),
+            draws=jax.tree.map(lambda leaf: leaf[:0], Draws.of(now)),
+            broken=False,
+        )
+
+    def _start(self) -> tuple[State, np.ndarray]:
+        """Chains that have seen nothing, the same for every cost, and the generator of their batches."""
+        start_rng, batch_rng = np.random.default_rng(self.problem.seed).spawn(2)
+        return self.program.init(start_rng, self.problem.table.d), generator_state(batch_rng)
+
+    def is_done(self, state: Course) -> bool:
+        return self._is_drawing(state) and (state.broken or len(state.draws.orders) >= self.wanted)
+
+    def _is_drawing(self, state: Course) -> bool:
+        return state.stage > self.trials
+
+    def advance(self, state: Course, plan: Plan) -> tuple[Course, Info]:
+        """Steps on the batches at work; a state that is not finite is given up for the one before."""
+        batches, after = self._batches(state)
+        begun, steps = state.first - state.first % self.capacity, len(batches.rows)
+        length = min(self.capacity, steps - begun)
+        filler = ((0, self.capacity - length), (0, 0))
+        padded = Batches(*(np.pad(array[begun : begun + length], filler) for array in batches))
+        first = state.first - begun
+        last = min(first + plan.steps, length)
+        helping = not self._is_drawing(state)
         with taking_turns():
-            look = float(run.program.held_out(run.state, jax.random.key(run.seed), run.values[shuffle[:held_out]]))
-        looks.append(look if np.isfinite(look) and not run.broken else -1e30)
-    return looks
+            moved = self.program.advance(state.now, self.key, self._problem(state), padded, first, last, helping)
+            jax.block_until_ready(moved)
+        if is_finite((moved.orders.value, moved.functions.value, moved.helped)):
+            later = state._replace(now=moved, first=begun + last)
+        else:
+            later = state._replace(broken=True)
+        info = self._info(later, last - first, later.first / steps)
+        if later.first < steps and not later.broken:
+            return later, info
+        return (self._drawn if self._is_drawing(state) else self._window_done)(later, after), info
+
+    def _rows(self, state: Course) -> np.ndarray:
+        """The rows that are trained on: all but a tenth while costs are tried."""
+        return self.shuffle[self.held_out :] if state.stage < self.trials else np.arange(len(self.values))
+
+    def _problem(self, state: Course) -> ChainProblem:
+        spec = self.spec
+        part = 1 / spec.chains if spec.average_chains else 1.0
+        entropies = float(spec.chains) if spec.entropy_of_all_chains else 1.0
+        # Draws are taken with the weights of the training before them.
+        return ChainProblem(self.values, float(len(self._rows(state))), state.sparsity, part, entropies)
+
+    def _batches(self, state: Course) -> tuple[Batches, np.ndarray]:
+        """The batches of a window of epochs, or of a draw, and their generator after that."""
+        if self._is_drawing(state):
+            return self.picked.of(state.drawing, self._draw_batches)
+        return self.shuffled[state.stage].of(state.batches, lambda rng: self._epoch_batches(rng, state))
+
+    def _epoch_batches(self, rng: np.random.Generator, state: Course) -> Batches:
+        rows = self._rows(state)
+        batches = shuffled_batches(rng, len(rows), self.size, min(WINDOW, self.spec.epochs - state.epoch))
+        return Batches(rows[batches.rows].astype(np.int32), batches.weight)
+
+    def _draw_batches(self, rng: np.random.Generator) -> Batches:
+        thin, rows = self.spec.thin, len(self.values)
+        size = min(DRAWING_ROWS, rows)
+        picked = [rng.choice(rows, size, replace=False, shuffle=False) for _ in range(thin)]
+        return Batches(np.array(picked, dtype=np.int32), np.ones((thin, size), dtype=np.float32))
+
+    def _info(self, state: Course, steps: int, share: float) -> Info:
+        """Training is 95 % of the whole, in equal parts for the costs that are tried and the rest."""
+        if self._is_drawing(state):
+            return Info(steps, 0.95 + 0.05 * (len(state.draws.orders) + share) / self.wanted, 1.0, "drawing graphs")
+        epochs = min(WINDOW, self.spec.epochs - state.epoch)
+        done = 0.95 * (state.stage + (state.epoch + share * epochs) / self.spec.epochs) / (self.trials + 1)
+        doing = "trying " if state.stage < self.trials else ""
+        return Info(steps, done, 1.0, f"{doing}{state.sparsity:g} nats an edge, epoch {state.epoch + epochs}")
+
+    def _window_done(self, state: Course, after: np.ndarray) -> Course:
+        """After a window of epochs, or when the chains broke down."""
+        later = state
+        if not state.broken:
+            epoch = min(state.epoch + WINDOW, self.spec.epochs)
+            scale = float(np.mean(state.now.helped.log_scale))
+            later = state._replace(epoch=epoch, first=0, batches=after, scales=appended(state.scales, scale))
+            if epoch < self.spec.epochs:
+                return later
+        return self._tried(later) if state.stage < self.trials else later._replace(stage=state.stage + 1, first=0)
+
+    def _tried(self, state: Course) -> Course:
+        """Judge a cost by how well a tenth of the rows is predicted, one that broke down last, and begin the next."""
+        rows = self.values[self.shuffle[: self.held_out]]
+        with taking_turns():
+            look = float(self.program.held_out(state.now, jax.random.key(self.problem.seed), rows))
+        looks = appended(state.looks, look if np.isfinite(look) and not state.broken else -1e30)
+        stage, costs = state.stage + 1, self.spec.sparsity
+        now, batches = self._start()
+        return state._replace(
+            stage=stage,
+            now=now,
+            sparsity=float(costs[stage] if stage < self.trials else costs[int(np.argmax(looks))]),
+            epoch=0,
+            first=0,
+            batches=batches,
+            looks=looks,
+            scales=np.zeros(0),
+            broken=False,
+        )
+
+    def _drawn(self, state: Course, after: np.ndarray) -> Course:
+        if state.broken:
+            return state
+        return state._replace(first=0, drawing=after, draws=state.draws.joined(Draws.of(jax.device_get(state.now))))
+
+    def finish(self, state: Course, stopped: str | None) -> Outcome:
+        """Where the time runs out, the last draw is repeated."""
+        spec, rng = self.spec, generator_of(state.drawing)
+        draws = state.draws if len(state.draws.orders) else Draws.of(jax.device_get(state.now))
+        which = np.minimum(np.arange(self.wanted), len(draws.orders) - 1)
+        states: list[Draws] = [jax.tree.map(lambda leaf, k=k: leaf[k], draws) for k in which]
+        graphs = np.concatenate([_graphs(self.program, one, rng) for one in states])[-spec.samples :]
+        weights = np.concatenate([one.weights for one in states])[-spec.samples :] * graphs
+        samples = GraphSamples.from_dense(self.problem.table.names, graphs)
+        scores = samples.edge_probabilities() if spec.scores == "graphs" else weights.mean(axis=0)
+        scales = state.scales if state.stage >= self.trials else np.zeros(0)
+        diagnostics = {
+            "steps": int(state.now.taken),
+            "epochs": min(WINDOW * len(scales), spec.epochs),
+            "sparsity": state.sparsity,
+            "held_out_fits": state.looks.tolist(),
+            "mean_edges": float(graphs.sum() / len(graphs)),
+            "distinct_graphs": len(np.unique(graphs.reshape(len(graphs), -1), axis=0)),
+            "devices": devices_of(self.program.mesh),
+        }
+        log_scale = np.concatenate([one.helped.log_scale for one in states])[-len(weights) :]
+        return found(
+            self.problem,
+            samples,
+            ranking(scores),
+            _status(spec, diagnostics, state.broken, stopped),
+            diagnostics,
+            {"log_scale": scales},
+            None if spec.nonlinear else _networks(weights, log_scale, self.centre, self.scale),
+        )
 
 
-def _graphs(program: Program, state: State, rng: np.random.Generator) -> np.ndarray:
-    """One graph of each chain, ``(c, d, d)``."""
-    numbers = np.asarray(state.orders.value)
-    present = expit(np.asarray(program.logits(state.helped.helper, state.orders.value), dtype=np.float64))
+def _graphs(program: Program, one: Draws, rng: np.random.Generator) -> np.ndarray:
+    """One graph of each chain, ``(c, d, d)``, from the draws of one state."""
+    numbers = np.asarray(one.orders)
+    present = expit(np.asarray(program.logits(one.helped.helper, one.orders), dtype=np.float64))
     return (rng.random(present.shape) < present) & (numbers[:, :, None] > numbers[:, None, :])
 
 
-def _networks(states: list[State], weights: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> Networks:
+def _networks(weights: np.ndarray, log_scale: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> Networks:
     """The linear functions of graphs whose edges have these weights ``(s, d, d)``, in the units of the data."""
     in_units = weights.astype(np.float64) * scale[None, None, :] / scale[None, :, None]
     bias = centre - np.einsum("i,sij->sj", centre, in_units)
-    log_scale = np.concatenate([state.helped.log_scale for state in states])[-len(weights) :].astype(np.float64)
-    return Networks((in_units[..., None],), (bias[..., None],), 2 * (log_scale + np.log(scale)))
+    return Networks((in_units[..., None],), (bias[..., None],), 2 * (log_scale.astype(np.float64) + np.log(scale)))
 
 
-def _status(course: Course, spec: BayesDag, info: dict[str, Any], broken: bool) -> Status:
+def _status(spec: BayesDag, info: dict[str, Any], broken: bool, stopped: str | None) -> Status:
     if broken:
         return Status(
             "failed",
             "The chains broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
             "Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{info['steps']:,} steps")
-    if stopped is not None:
-        return stopped
+    early = interrupted(stopped, f"{info['steps']:,} steps")
+    if early is not None:
+        return early
     if info["mean_edges"] < 0.5:
         return Status(
             "warning", "The graphs are all but empty: an edge costs too much against this many rows. Lower sparsity."

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 from scipy.special import expit, log_expit
 
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
-from vcuda.baselines.dds_program import Program, shuffled_batches
+from vcuda.baselines.base import appended, check_options, found, is_finite, ranking
+from vcuda.baselines.dds_program import Batches, Program, State, Trained, shuffled_batches
 from vcuda.baselines.networks import as_networks
-from vcuda.baselines.selection import preliminary_neighbours
-from vcuda.dags.base import no_self_loops
+from vcuda.baselines.selection import Candidates
 from vcuda.dags.bulk import BulkSampler
 from vcuda.dags.permutation import SinkhornDags, SinkhornParams, TopKDags, TopKParams
-from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import single_precision, use_compilation_cache
-from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.posterior.posterior import Status
+from vcuda.infer.checkpoint import LastDraw, generator_state
+from vcuda.infer.compilation import single_precision
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 Order = Literal["topk", "sinkhorn"]
@@ -167,120 +167,127 @@ def marginals(
     return present * before / draws
 
 
-class _Run:
-    """One run; ``best`` is what predicted the held-out rows best so far, and the start before the first look."""
+class Course(NamedTuple):
+    """Between two chunks of steps.
 
-    def __init__(self, spec: Dds, data: Dataset, seed: int, course: Course) -> None:
-        self.spec, self.course = spec, course
-        start_rng, self.batch_rng, split_rng, self.draw_rng = np.random.default_rng(seed).spawn(4)
+    ``best`` is what predicted the held-out rows best so far, and the start before the first look; ``looks`` are the
+    losses. ``batches`` is the generator before the rows of the epochs at work were shuffled, of whose steps ``first``
+    are taken.
+    """
+
+    candidates: Candidates
+    now: State
+    best: Trained
+    looks: np.ndarray
+    epoch: int
+    batches: np.ndarray
+    first: int
+    broken: bool
+
+
+class SampledTraining(Engine[Course]):
+    """Train a distribution over DAGs together with one network a node, until held-out rows are predicted no better.
+
+    A step costs O(b d² h) for the networks and O(d²) for the graph, and O(d³) with Sinkhorn's assignment.
+    """
+
+    def __init__(self, spec: Dds, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        data = problem.rows
+        self.start_rng, self.batch_rng, split_rng, self.draw_rng = np.random.default_rng(problem.seed).spawn(4)
         values, shuffle = data.values.astype(np.float32), split_rng.permutation(data.n)
         held_out = min(max(round(spec.validation_share * data.n), 1), data.n - 1)
         self.rows, self.held_out = values[shuffle[held_out:]], values[shuffle[:held_out]]
-        self.allowed = no_self_loops(data.d)
-        if spec.preselect_from is not None and data.d >= spec.preselect_from:
-            self.allowed = preliminary_neighbours(data.values, seed=seed)
-        self.program, self.key = _program(spec), jax.random.key(seed)
-        self.state = self.program.init(start_rng, data.d)
-        self.best = self.state.trained
-        self.looks: list[float] = []
-        self.epoch = 0
-        self.broken = False
+        self.program, self.key = _program(spec), jax.random.key(problem.seed)
+        self.batches = LastDraw[Batches]()
 
-    @property
-    def at_rest(self) -> bool:
+    @staticmethod
+    def precision() -> AbstractContextManager[Any]:
+        return single_precision()
+
+    def init(self) -> Course:
+        nodes = self.problem.table.d
+        first = self.program.init(self.start_rng, nodes)
+        candidates = Candidates.start(nodes, self.spec.preselect_from)
+        return Course(candidates, first, first.trained, np.zeros(0), 0, generator_state(self.batch_rng), 0, False)
+
+    def is_done(self, state: Course) -> bool:
+        return state.epoch >= self.spec.epochs or state.broken or self._is_at_rest(state)
+
+    def _is_at_rest(self, state: Course) -> bool:
         """Whether the held-out loss of ``patience`` looks ago was as low as any since."""
-        recent = self.looks[-1 - self.spec.patience :]
-        return len(recent) > self.spec.patience and recent[0] <= min(recent)
+        recent = state.looks[-1 - self.spec.patience :]
+        return len(recent) > self.spec.patience and bool(recent[0] <= recent.min())
 
-    def train(self) -> None:
-        spec, course = self.spec, self.course
+    def advance(self, state: Course, plan: Plan) -> tuple[Course, Info]:
+        spec, allowed = self.spec, state.candidates.allowed
+        if not state.candidates.is_complete:
+            candidates = state.candidates.select(self.problem.rows.values, self.problem.seed)
+            return state._replace(candidates=candidates), candidates.info()
+        epochs = min(spec.check_every, spec.epochs - state.epoch)
         size = min(spec.batch_size, len(self.rows))
-        while self.epoch < spec.epochs and not self.at_rest and not self.broken:
-            epochs = min(spec.check_every, spec.epochs - self.epoch)
-            batches = shuffled_batches(self.batch_rng, len(self.rows), size, epochs)
-            steps, first = len(batches.rows), 0
-            detail = f"held-out loss {self.looks[-1]:.4g}" if self.looks else "training"
-            while first < steps:
-                last = min(first + course.pace.steps, steps)
-                with course.pace.timing(last - first):
-                    moved = self.program.advance(self.state, self.key, self.rows, batches, first, last, self.allowed)
-                    self.state = jax.block_until_ready(moved)
-                first = last
-                course.tell(self.epoch + epochs * first / steps, spec.epochs, detail)
-            self.epoch += epochs
-            self._look()
+        batches, after = self.batches.of(state.batches, lambda rng: shuffled_batches(rng, len(self.rows), size, epochs))
+        first, steps = state.first, len(batches.rows)
+        last = min(first + plan.steps, steps)
+        moved = self.program.advance(state.now, self.key, self.rows, batches, first, last, allowed)
+        later = state._replace(now=jax.block_until_ready(moved), first=last)
+        detail = f"held-out loss {state.looks[-1]:.4g}" if len(state.looks) else "training"
+        info = Info(last - first, state.epoch + epochs * last / steps, spec.epochs, detail)
+        if last == steps:
+            later = self._look(later._replace(epoch=state.epoch + epochs, batches=after, first=0))
+        return later, info
 
-    def _look(self) -> None:
-        trained = self.state.trained
-        graph = settled_graph(trained.dags, self.allowed).astype(np.float32)
+    def _look(self, state: Course) -> Course:
+        trained, allowed = state.now.trained, state.candidates.allowed
+        graph = settled_graph(trained.dags, allowed).astype(np.float32)
         everyone = np.ones(len(self.held_out), dtype=np.float32)
-        look = float(self.program.loss(trained, graph, self.held_out, everyone, self.allowed))
-        if not np.isfinite(look) or not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained)):
-            self.broken = True
-            return
-        if look < min(self.looks, default=np.inf):
-            self.best = trained
-        self.looks.append(look)
+        look = float(self.program.loss(trained, graph, self.held_out, everyone, allowed))
+        if not np.isfinite(look) or not is_finite(trained):
+            return state._replace(broken=True)
+        better = look < state.looks.min(initial=np.inf)
+        return state._replace(best=trained if better else state.best, looks=appended(state.looks, look))
 
-    def status(self) -> Status:
-        if self.broken:
+    def finish(self, state: Course, stopped: str | None) -> Outcome:
+        spec, allowed, rng, names = self.spec, state.candidates.allowed, self.draw_rng, self.problem.table.names
+        trained, looks = jax.device_get(state.best), state.looks
+        present = expit(np.asarray(trained.dags.edge_logits, dtype=np.float64)) * allowed
+        drawn = BulkSampler.from_probabilities(present).sample_many(
+            rng, spec.dags.priorities(rng, trained.dags, spec.samples)
+        )
+        if spec.scores == "marginals":
+            scores = marginals(spec, rng, trained.dags, allowed)
+        else:
+            scores = present * admitted(settled_order(trained.dags))
+        diagnostics = {
+            "steps": int(state.now.taken),
+            "epochs": state.epoch,
+            "best_epoch": min(spec.check_every * (1 + int(looks.argmin())), spec.epochs) if len(looks) else 0,
+            "validation_loss": float(looks.min()) if len(looks) else None,
+            "settled_edges": int(settled_graph(trained.dags, allowed).sum()),
+            "mean_edges": float(drawn.counts.mean()),
+        }
+        return found(
+            self.problem,
+            GraphSamples.from_counts(names, *drawn),
+            ranking(scores),
+            self._status(state, stopped),
+            diagnostics,
+            {"validation": looks},
+            as_networks(trained.layers, np.zeros(len(names)), 0.0),
+        )
+
+    def _status(self, state: Course, stopped: str | None) -> Status:
+        if state.broken:
             return Status(
                 "failed",
                 "Training broke down (numbers that are not finite); what is left is the best sound state: do not use "
                 "it. Standardised columns usually help.",
             )
-        stopped = self.course.interrupted(f"{self.epoch:,} epochs")
-        if stopped is not None:
-            return stopped
-        if not self.at_rest:
+        early = interrupted(stopped, f"{state.epoch:,} epochs")
+        if early is not None:
+            return early
+        if not self._is_at_rest(state):
             return Status(
-                "warning", f"After all {self.epoch:,} epochs held-out rows were still predicted better: give it more."
+                "warning", f"After all {state.epoch:,} epochs held-out rows were still predicted better: give it more."
             )
-        return Status("ok", f"After {self.epoch:,} epochs held-out rows were predicted no better; the best was kept.")
-
-
-@single_precision()
-def run_dds(
-    spec: Dds,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
-    """Train a distribution over DAGs together with one network a node, until held-out rows are predicted no better.
-
-    A step costs O(b d² h) for the networks and O(d²) for the graph, and O(d³) with Sinkhorn's assignment.
-    """
-    use_compilation_cache()
-    course = Course(progress, deadline)
-    run = _Run(spec, data, seed, course)
-    with course.underway():
-        run.train()
-    trained, allowed, rng = jax.device_get(run.best), run.allowed, run.draw_rng
-    present = expit(np.asarray(trained.dags.edge_logits, dtype=np.float64)) * allowed
-    drawn = BulkSampler.from_probabilities(present).sample_many(
-        rng, spec.dags.priorities(rng, trained.dags, spec.samples)
-    )
-    if spec.scores == "marginals":
-        scores = marginals(spec, rng, trained.dags, allowed)
-    else:
-        scores = present * admitted(settled_order(trained.dags))
-    looks = np.array(run.looks)
-    diagnostics = {
-        "steps": int(run.state.taken),
-        "epochs": run.epoch,
-        "best_epoch": min(spec.check_every * (1 + int(looks.argmin())), spec.epochs) if len(looks) else 0,
-        "validation_loss": float(looks.min()) if len(looks) else None,
-        "settled_edges": int(settled_graph(trained.dags, allowed).sum()),
-        "mean_edges": float(drawn.counts.mean()),
-        **course.seconds(),
-    }
-    return BaselineResult(
-        samples=GraphSamples.from_counts(data.names, *drawn),
-        scores=ranking(scores),
-        status=run.status(),
-        diagnostics=diagnostics,
-        trace={"validation": looks},
-        functions=as_networks(trained.layers, np.zeros(data.d), 0.0),
-    )
+        return Status("ok", f"After {state.epoch:,} epochs held-out rows were predicted no better; the best was kept.")

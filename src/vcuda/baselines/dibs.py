@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -11,16 +12,15 @@ import jax
 import numpy as np
 
 from vcuda.baselines.augmented_lagrangian import acyclic_part
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
-from vcuda.baselines.dibs_program import Program
-from vcuda.data.dataset import Dataset
+from vcuda.baselines.base import appended, check_options, found, is_finite, ranking
+from vcuda.baselines.dibs_program import Program, State
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
-from vcuda.infer.compilation import double_precision, use_compilation_cache
+from vcuda.infer.compilation import double_precision
 from vcuda.infer.devices import taking_turns
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.posterior.point import Networks
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 Model = Literal["bge", "linear", "nonlinear"]
@@ -171,14 +171,18 @@ def _program(spec: Dibs) -> Program:
     return _kept(replace(spec, steps=1, centre=True, weights="equal", cyclic_in_scores=False))
 
 
-def run_dibs(
-    spec: Dibs,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+TRACED = ("step", "edges", "acyclic")
+
+
+class Course(NamedTuple):
+    """Between two chunks of steps; ``trace`` ``(k, 3)`` has a row for every window of them."""
+
+    now: State
+    trace: np.ndarray
+    broken: bool
+
+
+class Moving(Engine[Course]):
     """Move the particles, and take the edges with a positive score as each one's graph.
 
     A step costs O(p s d³ log d) for the constraint with s samples, and for the likelihood with p particles of m samples
@@ -194,56 +198,66 @@ def run_dibs(
 
     A step is never divided: a deadline ends the run after the step in which it passes.
     """
-    use_compilation_cache()
-    with double_precision():
-        return _run(spec, data, seed, Course(progress, deadline))
 
+    def __init__(self, spec: Dibs, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        data = problem.rows
+        self.program = _program(spec)
+        self.means = data.values.mean(axis=0) if spec.centre else np.zeros(data.d)
+        self.values = data.values - self.means
+        self.prepared, self.key = self.program.likelihood.prepare(self.values), jax.random.key(problem.seed)
 
-def _run(spec: Dibs, data: Dataset, seed: int, course: Course) -> BaselineResult:
-    program = _program(spec)
-    means = data.values.mean(axis=0) if spec.centre else np.zeros(data.d)
-    values = data.values - means
-    prepared, key = program.likelihood.prepare(values), jax.random.key(seed)
-    state = program.init(np.random.default_rng(seed), data.d)
-    trace: dict[str, list[float]] = {"step": [], "edges": [], "acyclic": []}
-    broken = False
-    with course.underway():
-        while (taken := int(state.taken)) < spec.steps and not broken:
-            steps = min(course.pace.steps, spec.steps - taken, WINDOW - taken % WINDOW)
-            with taking_turns(), course.pace.timing(steps):
-                moved = jax.block_until_ready(program.advance(state, key, prepared, steps))
-            graphs, strengths = _hard(moved.particles.latent)
-            broken = not all(np.isfinite(leaf).all() for leaf in (strengths, *jax.tree.leaves(moved.particles)))
-            if broken:
-                continue
-            state, taken = moved, taken + steps
-            if taken % WINDOW == 0 or taken == spec.steps:
-                acyclic = np.mean([is_dag(graph) for graph in graphs])
-                for name, value in zip(trace, (taken, graphs.sum() / len(graphs), acyclic), strict=True):
-                    trace[name].append(float(value))
-            course.tell(taken, spec.steps, "moving particles")
-    particles = jax.device_get(state.particles)
-    graphs, strengths = _hard(particles.latent)
-    chosen = _choose(spec, graphs, strengths, lambda: program.evidence(prepared, particles.theta, graphs))
-    own_theta = jax.tree.map(lambda array: np.asarray(array)[chosen.which], particles.theta)
-    functions = program.likelihood.networks(values, own_theta, chosen.graphs)
-    diagnostics = {
-        "steps": int(state.taken),
-        "particles": spec.particles,
-        "acyclic_particles": chosen.acyclic,
-        "distinct_graphs": len(np.unique(graphs.reshape(len(graphs), -1), axis=0)),
-        "effective_samples": float(1 / np.sum(chosen.weights**2)),
-        "mean_edges": float(graphs.sum() / len(graphs)),
-        **course.seconds(),
-    }
-    return BaselineResult(
-        samples=GraphSamples.from_dense(data.names, chosen.graphs, chosen.weights),
-        scores=ranking(chosen.scores),
-        status=_status(course, diagnostics, broken),
-        diagnostics=diagnostics,
-        trace={name: np.array(series) for name, series in trace.items()},
-        functions=_shifted(functions, chosen.graphs, means),
-    )
+    @staticmethod
+    def precision() -> AbstractContextManager[Any]:
+        return double_precision()
+
+    def init(self) -> Course:
+        first = self.program.init(np.random.default_rng(self.problem.seed), self.problem.table.d)
+        return Course(first, np.zeros((0, len(TRACED))), False)
+
+    def is_done(self, state: Course) -> bool:
+        return int(state.now.taken) >= self.spec.steps or state.broken
+
+    def advance(self, state: Course, plan: Plan) -> tuple[Course, Info]:
+        spec, taken = self.spec, int(state.now.taken)
+        steps = min(plan.steps, spec.steps - taken, WINDOW - taken % WINDOW)
+        with taking_turns():
+            moved = jax.block_until_ready(self.program.advance(state.now, self.key, self.prepared, steps))
+        graphs, strengths = _hard(moved.particles.latent)
+        later = taken + steps
+        info = Info(steps, later, spec.steps, "moving particles", report=later == spec.steps)
+        if not is_finite((strengths, moved.particles)):
+            return state._replace(broken=True), info
+        trace = state.trace
+        if later % WINDOW == 0 or later == spec.steps:
+            acyclic = float(np.mean([is_dag(graph) for graph in graphs]))
+            trace = appended(trace, later, graphs.sum() / len(graphs), acyclic)
+        return Course(moved, trace, False), info
+
+    def finish(self, state: Course, stopped: str | None) -> Outcome:
+        spec, program = self.spec, self.program
+        particles = jax.device_get(state.now.particles)
+        graphs, strengths = _hard(particles.latent)
+        chosen = _choose(spec, graphs, strengths, lambda: program.evidence(self.prepared, particles.theta, graphs))
+        own_theta = jax.tree.map(lambda array: np.asarray(array)[chosen.which], particles.theta)
+        functions = program.likelihood.networks(self.values, own_theta, chosen.graphs)
+        diagnostics = {
+            "steps": int(state.now.taken),
+            "particles": spec.particles,
+            "acyclic_particles": chosen.acyclic,
+            "distinct_graphs": len(np.unique(graphs.reshape(len(graphs), -1), axis=0)),
+            "effective_samples": float(1 / np.sum(chosen.weights**2)),
+            "mean_edges": float(graphs.sum() / len(graphs)),
+        }
+        return found(
+            self.problem,
+            GraphSamples.from_dense(self.problem.table.names, chosen.graphs, chosen.weights),
+            ranking(chosen.scores),
+            _status(diagnostics, state.broken, stopped),
+            diagnostics,
+            dict(zip(TRACED, state.trace.T, strict=True)),
+            _shifted(functions, chosen.graphs, self.means),
+        )
 
 
 def _hard(latent: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -295,16 +309,16 @@ def _shifted(networks: Networks, graphs: np.ndarray, means: np.ndarray) -> Netwo
     return replace(networks, biases=tuple(biases))
 
 
-def _status(course: Course, info: dict[str, Any], broken: bool) -> Status:
+def _status(info: dict[str, Any], broken: bool, stopped: str | None) -> Status:
     if broken:
         return Status(
             "failed",
             "The particles broke down (numbers that are not finite); what is left is the last sound state: do not use "
             "it. Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{info['steps']:,} steps")
-    if stopped is not None:
-        return stopped
+    early = interrupted(stopped, f"{info['steps']:,} steps")
+    if early is not None:
+        return early
     acyclic, count = info["acyclic_particles"], info["particles"]
     if acyclic == 0:
         return Status("warning", "No particle is a DAG: the likeliest one was cut to be one. Give it more steps.")

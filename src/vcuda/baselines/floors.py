@@ -6,15 +6,15 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
+from vcuda.baselines.base import check_options, found, ranking
 from vcuda.dags.bulk import BulkSampler
 from vcuda.data.dataset import Dataset
-from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.posterior.posterior import Status
+from vcuda.infer.engine import Engine, Info, Plan, interrupted
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -86,75 +86,87 @@ class RandomSort(_OnePreset):
     name: ClassVar[str] = "random-sort"
 
 
-def run_empty(
-    spec: EmptyGraph,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+class AtOnce(Engine[None]):
+    """What takes no steps: all is done at the end."""
+
+    stores_state = False
+
+    def init(self) -> None:
+        return None
+
+    def is_done(self, state: None) -> bool:
+        return True
+
+
+class NoGraph(AtOnce):
     """The empty graph, whatever the data."""
-    nothing = np.zeros((data.d, data.d))
-    status = Status("ok", "The empty graph, as asked for: the data were not looked at.")
-    return BaselineResult(GraphSamples.from_dense(data.names, nothing > 0), nothing, status, {}, {})
+
+    def finish(self, state: None, stopped: str | None) -> Outcome:
+        table = self.problem.table
+        nothing = np.zeros((table.d, table.d))
+        status = Status("ok", "The empty graph, as asked for: the data were not looked at.")
+        return found(self.problem, GraphSamples.from_dense(table.names, nothing > 0), nothing, status, {})
 
 
-def run_base_rate(
-    spec: BaseRate,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+class RandomGraphs(AtOnce):
     """Random DAGs, whatever the data."""
-    # A node has (d - 1) / 2 predecessors in the mean.
-    given_order = min(2 * spec.parents / max(data.d - 1, 1), 1.0)
-    rng = np.random.default_rng(seed)
-    sampler = BulkSampler.from_sparse(data.d, background=given_order)
-    lists = sampler.sample_many(rng, rng.random((spec.samples, data.d)))
-    return BaselineResult(
-        samples=GraphSamples.from_counts(data.names, *lists),
-        scores=ranking(np.full((data.d, data.d), given_order / 2)),
-        status=Status("ok", "Random graphs, as asked for: the data were not looked at."),
-        diagnostics={"edge_probability": given_order / 2},
-        trace={},
-    )
+
+    def finish(self, state: None, stopped: str | None) -> Outcome:
+        spec, table = self.spec, self.problem.table
+        # A node has (d - 1) / 2 predecessors in the mean.
+        given_order = min(2 * spec.parents / max(table.d - 1, 1), 1.0)
+        rng = np.random.default_rng(self.problem.seed)
+        sampler = BulkSampler.from_sparse(table.d, background=given_order)
+        lists = sampler.sample_many(rng, rng.random((spec.samples, table.d)))
+        return found(
+            self.problem,
+            samples=GraphSamples.from_counts(table.names, *lists),
+            scores=ranking(np.full((table.d, table.d), given_order / 2)),
+            status=Status("ok", "Random graphs, as asked for: the data were not looked at."),
+            diagnostics={"edge_probability": given_order / 2},
+        )
 
 
-def run_sorted(
-    spec: VarianceSort | R2Sort | RandomSort,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+class Regressed(NamedTuple):
+    """Weights ``(d, d)`` of the regressions of the first ``done`` columns in order; the first column has none."""
+
+    weights: np.ndarray
+    done: int
+
+
+class SortedRegressions(Engine[Regressed]):
     """Regress every column on those before it by a lasso that the BIC chooses; scores are absolute weights.
 
     O(n d²) for each column.
     """
-    rng = np.random.default_rng(seed)
-    # Ties in random order: standardised columns differ by rounding alone, and the order of a table is no evidence.
-    order = np.lexsort((rng.random(data.d), np.round(_SORTED_BY[spec.name](data, rng), 9)))
-    centred = data.values - data.mean
-    weights = np.zeros((data.d, data.d))
-    course, done = Course(progress, deadline), 1
-    with course.underway():
-        while done < data.d:
-            before, target = order[:done], order[done]
-            weights[before, target] = _adaptive_lasso(centred[:, before], centred[:, target])
-            done += 1
-            course.tell(done, data.d, "regressing columns")
-    scores = ranking(np.abs(weights))
-    return BaselineResult(
-        samples=GraphSamples.from_dense(data.names, scores > 0),
-        scores=scores,
-        status=course.interrupted(f"{done} of {data.d} columns") or Status("ok", "All columns were regressed."),
-        diagnostics={"order": [data.names[node] for node in order]},
-        trace={},
-    )
+
+    def init(self) -> Regressed:
+        data, rng = self.problem.rows, np.random.default_rng(self.problem.seed)
+        # Ties in random order: standardised columns differ by rounding alone, and a table's order is no evidence.
+        self.order = np.lexsort((rng.random(data.d), np.round(_SORTED_BY[self.spec.name](data, rng), 9)))
+        self.centred = data.values - data.mean
+        return Regressed(np.zeros((data.d, data.d)), 1)
+
+    def is_done(self, state: Regressed) -> bool:
+        return state.done >= self.problem.table.d
+
+    def advance(self, state: Regressed, plan: Plan) -> tuple[Regressed, Info]:
+        before, target = self.order[: state.done], self.order[state.done]
+        weights = state.weights.copy()
+        weights[before, target] = _adaptive_lasso(self.centred[:, before], self.centred[:, target])
+        done = state.done + 1
+        return Regressed(weights, done), Info(0, done, self.problem.table.d, "regressing columns")
+
+    def finish(self, state: Regressed, stopped: str | None) -> Outcome:
+        names, scores = self.problem.table.names, ranking(np.abs(state.weights))
+        early = interrupted(stopped, f"{state.done} of {len(names)} columns")
+        return found(
+            self.problem,
+            samples=GraphSamples.from_dense(names, scores > 0),
+            scores=scores,
+            status=early or Status("ok", "All columns were regressed."),
+            diagnostics={"order": [names[node] for node in self.order]},
+        )
 
 
 def _explained_share(data: Dataset, rng: np.random.Generator) -> np.ndarray:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from enum import IntEnum
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
@@ -11,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcuda.baselines.augmented_lagrangian import StationarySchedule, acyclic_part, acyclicity, penalty
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
+from vcuda.baselines.base import appended, check_options, found, ranking
 from vcuda.baselines.networks import as_networks, path_strengths, predict, slopes, xavier_layers
-from vcuda.baselines.selection import preliminary_neighbours, significant_parents
-from vcuda.data.dataset import Dataset
+from vcuda.baselines.selection import Candidates, significant_parents
 from vcuda.errors import ConfigError
-from vcuda.infer.compilation import double_precision, use_compilation_cache
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.checkpoint import LastDraw, generator_of, generator_state
+from vcuda.infer.compilation import double_precision
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.models.functional.mlp import Layers
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 Scores = Literal["jacobian", "paths", "final paths"]
@@ -215,153 +217,287 @@ class Program:
 _program = lru_cache(maxsize=8)(Program)
 
 
-def run_grandag(
-    spec: GranDag,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+TRACED = ("constraint", "multiplier", "weight", "validation")
+
+
+class Stage(IntEnum):
+    """What is done next."""
+
+    SELECT, WARM_UP, CONSTRAIN, RETRAIN, END = range(5)
+
+
+class Stretch(NamedTuple):
+    """Steps up to number ``until``, on batches that are drawn a window at a time.
+
+    ``batches`` is the generator before the window at work was drawn, which has ``filled`` batches (0: it is not drawn
+    yet), of which ``first`` are taken.
+    """
+
+    batches: np.ndarray
+    until: int = 0
+    filled: int = 0
+    first: int = 0
+
+
+class Constrained(NamedTuple):
+    """At the end of the augmented Lagrangian: the state, each edge's mean slope, and the graph before and after
+    pruning, all ``(d, d)``."""
+
+    state: State
+    jacobian: np.ndarray
+    dag: np.ndarray
+    graph: np.ndarray
+
+
+class Retrained(NamedTuple):
+    """The networks on the final graph that predicted the held-out rows best, their loss, and the looks since."""
+
+    best: Trained
+    loss: float
+    since: int
+
+
+class Course(NamedTuple):
+    """Between two chunks of steps; ``sound`` is the last finite state at a look, ``trace`` ``(k, 4)`` a row a look."""
+
+    stage: int
+    candidates: Candidates
+    now: State
+    sound: State
+    stretch: Stretch
+    schedule: StationarySchedule
+    trace: np.ndarray
+    constrained: Constrained
+    retrained: Retrained
+    broken: bool
+
+
+class PathTraining(Engine[Course]):
     """Train all networks by the augmented Lagrangian, and cut the result down to a DAG.
 
     A step costs O(b d² h) for the networks and O(d³) for the constraint, in double precision.
     """
-    use_compilation_cache()
-    with double_precision():
-        return _Run(spec, data, seed, Course(progress, deadline)).result()
 
-
-class _Run:
-    """One run; what is kept between compiled chunks is in ``state``."""
-
-    def __init__(self, spec: GranDag, data: Dataset, seed: int, course: Course) -> None:
-        self.spec, self.data, self.course, self.seed = spec, data, course, seed
-        self.rng, batch_rng = np.random.default_rng(seed).spawn(2)
+    def __init__(self, spec: GranDag, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        data = problem.rows
+        self.rng, batch_rng = np.random.default_rng(problem.seed).spawn(2)
         order = self.rng.permutation(data.n) if spec.shuffle else np.arange(data.n)
         held_out = min(max(int(spec.validation_share * data.n), 1), data.n - 1)
         self.train = data.values[order[: data.n - held_out]]
         self.held_out = data.values[order[data.n - held_out :]]
-        self.batch = batch_rng if spec.batch_seed is None else np.random.default_rng(spec.batch_seed)
+        self.batch_rng = batch_rng if spec.batch_seed is None else np.random.default_rng(spec.batch_seed)
         self.program = _program(spec.hidden, spec.learning_rate)
-        self.schedule = StationarySchedule(window=WINDOW)
-        self.trace: dict[str, list[float]] = {"constraint": [], "multiplier": [], "weight": [], "validation": []}
-        self.broken = False
+        self.drawn = LastDraw[np.ndarray]()
 
-    def result(self) -> BaselineResult:
-        spec, data = self.spec, self.data
-        mask = ~np.eye(data.d, dtype=bool)
-        if spec.preselect_from is not None and data.d >= spec.preselect_from:
-            mask = preliminary_neighbours(data.values, seed=self.seed)
-        self.state = self.program.init(self.rng, mask)
-        with self.course.underway():
-            if spec.warm_up:
-                self._stretch(spec.warm_up, Terms(), "fitting without constraint")
-                self.state = self.state._replace(taken=np.array(0, dtype=np.int32), constraint=np.array(np.inf))
-            self._constrain()
-        state = jax.device_get(self.state)
-        met = bool(state.constraint <= spec.tolerance)
-        mask = (state.mask > 0) & (state.strengths > 0) if met else state.mask > 0
-        jacobian = self._mean_jacobian(state.trained, mask)
-        graph, threshold = acyclic_part(mask, jacobian)
-        kinds = {"jacobian": jacobian, "paths": state.strengths * mask, "final paths": state.strengths * graph}
+    @staticmethod
+    def precision() -> AbstractContextManager[Any]:
+        return double_precision()
+
+    def init(self) -> Course:
+        nodes = self.problem.table.d
+        candidates = Candidates.start(nodes, self.spec.preselect_from)
+        first = self.program.init(self.rng, candidates.allowed)
+        # The networks of the final graph are drawn after these, whenever that may be.
+        self.retraining_rng = generator_state(self.rng)
+        nothing = np.zeros((nodes, nodes))
+        course = Course(
+            stage=int(Stage.SELECT),
+            candidates=candidates,
+            now=first,
+            sound=first,
+            stretch=Stretch(generator_state(self.batch_rng)),
+            schedule=StationarySchedule(window=WINDOW),
+            trace=np.zeros((0, len(TRACED))),
+            constrained=Constrained(first, nothing, nothing > 0, nothing > 0),
+            retrained=Retrained(first.trained, np.inf, 0),
+            broken=False,
+        )
+        return self._selected(course) if candidates.is_complete else course
+
+    def is_done(self, state: Course) -> bool:
+        return state.stage == Stage.END
+
+    def advance(self, state: Course, plan: Plan) -> tuple[Course, Info]:
+        if state.stage == Stage.SELECT:
+            candidates = state.candidates.select(self.problem.rows.values, self.problem.seed)
+            later = state._replace(candidates=candidates)
+            return (self._selected(later) if candidates.is_complete else later), candidates.info()
+        terms, detail = self._terms(state)
+        later, steps = self._chunk(state, terms, plan.steps)
+        info = Info(steps, int(later.now.taken), max(self.spec.iterations, state.stretch.until), detail)
+        if int(later.now.taken) < later.stretch.until and float(later.now.constraint) > terms.tolerance:
+            return later, info
+        after_stretch = {
+            Stage.WARM_UP: self._constrain,
+            Stage.CONSTRAIN: self._look,
+            Stage.RETRAIN: self._look_at_retrained,
+        }
+        return after_stretch[Stage(state.stage)](self._window_left(later)), info
+
+    def _terms(self, state: Course) -> tuple[Terms, str]:
+        """What is minimised at this stage, in numbers and in words."""
+        if state.stage == Stage.WARM_UP:
+            return Terms(), "fitting without constraint"
+        if state.stage == Stage.RETRAIN:
+            return Terms(), "fitting the final graph"
+        schedule = state.schedule
+        detail = f"penalty weight {schedule.weight:.0e}, constraint {float(state.now.constraint):.1e}"
+        return Terms(schedule.multiplier, schedule.weight, self.spec.clamp, self.spec.tolerance), detail
+
+    def _chunk(self, state: Course, terms: Terms, most: int) -> tuple[Course, int]:
+        """At most so many steps on the batches of one window."""
+        stretch = state.stretch
+        if stretch.filled == 0:
+            stretch = stretch._replace(filled=min(stretch.until - int(state.now.taken), WINDOW))
+        batches, _ = self._batches(stretch)
+        last = min(stretch.first + most, stretch.filled)
+        moved = self.program.advance(state.now, self.train, batches, stretch.first, last, terms)
+        later = state._replace(now=jax.block_until_ready(moved), stretch=stretch._replace(first=last))
+        if last == stretch.filled:
+            later = self._window_left(later)
+        return later, last - stretch.first
+
+    def _window_left(self, state: Course) -> Course:
+        """The course with the generator after the window at work, if one was drawn."""
+        if state.stretch.filled == 0:
+            return state
+        _, after = self._batches(state.stretch)
+        return state._replace(stretch=Stretch(after, state.stretch.until))
+
+    def _batches(self, stretch: Stretch) -> tuple[np.ndarray, np.ndarray]:
+        """The batches of a window ``(WINDOW, b)``, and the generator after they were drawn."""
+        rows = len(self.train)
+
+        def draw(rng: np.random.Generator) -> np.ndarray:
+            batches = np.zeros((WINDOW, min(self.spec.batch_size, rows)), dtype=np.int32)
+            for k in range(stretch.filled):
+                batches[k] = rng.choice(rows, batches.shape[1], replace=False, shuffle=False)
+            return batches
+
+        return self.drawn.of(stretch.batches, draw)
+
+    def _stretched(self, state: Course, stage: Stage, steps: int) -> Course:
+        """Go on with so many steps at this stage."""
+        until = int(state.now.taken) + steps
+        return state._replace(stage=int(stage), stretch=state.stretch._replace(until=until))
+
+    def _selected(self, state: Course) -> Course:
+        """All inputs are selected."""
+        now = state.now._replace(mask=state.candidates.allowed.astype(np.float64))
+        later = state._replace(now=now)
+        if self.spec.warm_up:
+            return self._stretched(later, Stage.WARM_UP, self.spec.warm_up)
+        return self._constrain(later)
+
+    def _constrain(self, state: Course) -> Course:
+        """Begin the augmented Lagrangian: a look after the first step, and then after every window."""
+        now = state.now._replace(taken=np.array(0, dtype=np.int32), constraint=np.array(np.inf))
+        return self._stretched(state._replace(now=now, sound=now), Stage.CONSTRAIN, 1)
+
+    def _look(self, state: Course) -> Course:
+        """Judge constraint and held-out loss at the end of a window."""
+        spec, now, schedule = self.spec, state.now, state.schedule
+        constraint = float(now.constraint)
+        loss = float(self.program.loss(now.trained, now.mask, self.held_out))
+        if not (np.isfinite(constraint) and np.isfinite(loss)):
+            return state._replace(now=state.sound, stage=int(Stage.END), broken=True)
+        trace = appended(state.trace, constraint, schedule.multiplier, schedule.weight, loss)
+        later = state._replace(sound=now, trace=trace)
+        if constraint <= spec.tolerance:
+            return self._pruned(later)
+        recorded = schedule.record(loss, constraint)
+        if len(recorded.constraints) > len(schedule.constraints):
+            now = now._replace(squares=jax.tree.map(np.zeros_like, jax.device_get(now.squares)))
+        later = later._replace(now=now, schedule=recorded)
+        left = spec.iterations - int(now.taken)
+        return self._stretched(later, Stage.CONSTRAIN, min(WINDOW, left)) if left > 0 else self._pruned(later)
+
+    def _cut(self, state: State) -> Constrained:
+        """The DAG of a state."""
+        mask = self._open_inputs(state)
+        total = np.asarray(self.program.jacobian(state.trained, mask.astype(np.float64), self.train))
+        jacobian = ranking(total / len(self.train))
+        dag, _ = acyclic_part(mask, jacobian)
+        return Constrained(state, jacobian, dag, dag)
+
+    def _open_inputs(self, state: State) -> np.ndarray:
+        opened = np.asarray(state.mask) > 0
+        return opened & (np.asarray(state.strengths) > 0) if self._is_met(state) else opened
+
+    def _is_met(self, state: State) -> bool:
+        return bool(state.constraint <= self.spec.tolerance)
+
+    def _pruned(self, state: Course) -> Course:
+        """The constraint is met, or time for it is over: cut to a DAG, prune, and begin to train again."""
+        spec = self.spec
+        constrained = self._cut(jax.device_get(state.now))
+        if spec.prune:
+            graph = significant_parents(self.problem.rows.values, constrained.dag, level=spec.prune_level)
+            constrained = constrained._replace(graph=graph)
+        later = state._replace(constrained=constrained)
+        if not spec.retrain:
+            return later._replace(stage=int(Stage.END))
+        now = self.program.init(generator_of(self.retraining_rng), constrained.graph)
+        loss = float(self.program.loss(now.trained, now.mask, self.held_out))
+        later = later._replace(now=now, retrained=Retrained(now.trained, loss, 0))
+        return self._stretched(later, Stage.RETRAIN, RETRAINING_WINDOW)
+
+    def _look_at_retrained(self, state: Course) -> Course:
+        """Keep the best networks on the final graph."""
+        loss = float(self.program.loss(state.now.trained, state.now.mask, self.held_out))
+        before = state.retrained
+        kept = before._replace(since=before.since + 1)
+        if loss < before.loss:
+            kept = Retrained(state.now.trained, loss, 0)
+        later = state._replace(retrained=kept)
+        if int(state.now.taken) >= self.spec.iterations or kept.since >= RETRAINING_PATIENCE:
+            return later._replace(stage=int(Stage.END))
+        return self._stretched(later, Stage.RETRAIN, RETRAINING_WINDOW)
+
+    def finish(self, state: Course, stopped: str | None) -> Outcome:
+        spec, names = self.spec, self.problem.table.names
+        is_whole = not state.broken and state.stage in (Stage.RETRAIN, Stage.END)
+        constrained = state.constrained if is_whole else self._cut(jax.device_get(state.now))
+        last, jacobian = constrained.state, constrained.jacobian
+        mask, met, taken = self._open_inputs(last), self._is_met(last), int(last.taken)
+        threshold = acyclic_part(mask, jacobian)[1]
+        strengths = np.asarray(last.strengths)
+        kinds = {"jacobian": jacobian, "paths": strengths * mask, "final paths": strengths * constrained.dag}
+        trained = jax.device_get(state.retrained.best) if is_whole and spec.retrain else last.trained
         diagnostics = {
-            "iterations": int(state.taken),
-            "constraint": float(state.constraint),
+            "iterations": taken,
+            "constraint": float(last.constraint),
             "constraint_met": met,
             "edges_before_dag": int(mask.sum()),
             "dag_threshold": threshold if np.isfinite(threshold) else 0.0,
-            "edges_before_pruning": int(graph.sum()),
+            "edges_before_pruning": int(constrained.dag.sum()),
         }
-        trained = state.trained
-        if self.course.stopped_by is None and not self.broken:
-            if spec.prune:
-                graph = significant_parents(data.values, graph, level=spec.prune_level)
-            if spec.retrain:
-                trained = self._retrain(graph)
-        return BaselineResult(
-            samples=GraphSamples.from_dense(data.names, graph),
-            scores=ranking(kinds[spec.scores]),
-            status=self._status(met, int(state.taken)),
-            diagnostics=diagnostics | self.course.seconds(),
-            trace={name: np.array(series) for name, series in self.trace.items()},
-            functions=as_networks(trained.layers, 2 * np.asarray(trained.log_scale), SLOPE),
+        return found(
+            self.problem,
+            GraphSamples.from_dense(names, constrained.graph),
+            ranking(kinds[spec.scores]),
+            _status(state.broken, met, taken, stopped),
+            diagnostics,
+            dict(zip(TRACED, state.trace.T, strict=True)),
+            as_networks(trained.layers, 2 * np.asarray(trained.log_scale), SLOPE),
         )
 
-    def _stretch(self, steps: int, terms: Terms, detail: str) -> None:
-        """So many steps, in chunks of about a second."""
-        rows = len(self.train)
-        size, until = min(self.spec.batch_size, rows), int(self.state.taken) + steps
-        while (left := until - int(self.state.taken)) > 0 and float(self.state.constraint) > terms.tolerance:
-            batches = np.zeros((WINDOW, size), dtype=np.int32)
-            filled = min(left, WINDOW)
-            for k in range(filled):
-                batches[k] = self.batch.choice(rows, size, replace=False, shuffle=False)
-            first = 0
-            while first < filled and float(self.state.constraint) > terms.tolerance:
-                last = min(first + self.course.pace.steps, filled)
-                with self.course.pace.timing(last - first):
-                    moved = self.program.advance(self.state, self.train, batches, first, last, terms)
-                    self.state = jax.block_until_ready(moved)
-                first = last
-                self.course.tell(int(self.state.taken), max(self.spec.iterations, until), detail)
 
-    def _constrain(self) -> None:
-        """The augmented Lagrangian: a look after the first step, and then after every window."""
-        spec, schedule = self.spec, self.schedule
-        sound = self.state
-        steps = 1
-        while (taken := int(self.state.taken)) < spec.iterations:
-            terms = Terms(schedule.multiplier, schedule.weight, spec.clamp, spec.tolerance)
-            detail = f"penalty weight {schedule.weight:.0e}, constraint {float(self.state.constraint):.1e}"
-            self._stretch(min(steps, spec.iterations - taken), terms, detail)
-            steps = WINDOW
-            constraint = float(self.state.constraint)
-            loss = float(self.program.loss(self.state.trained, self.state.mask, self.held_out))
-            if not (np.isfinite(constraint) and np.isfinite(loss)):
-                self.state, self.broken = sound, True
-                return
-            sound = self.state
-            for name, value in zip(self.trace, (constraint, schedule.multiplier, schedule.weight, loss), strict=True):
-                self.trace[name].append(value)
-            if constraint <= spec.tolerance:
-                return
-            if schedule.record(loss, constraint):
-                nothing = jax.tree.map(np.zeros_like, jax.device_get(self.state.squares))
-                self.state = self.state._replace(squares=nothing)
-
-    def _retrain(self, graph: np.ndarray) -> Trained:
-        """New networks on the final graph, the best by the held-out rows."""
-        self.state = self.program.init(self.rng, graph)
-        look = partial(self.program.loss, mask=self.state.mask, rows=self.held_out)
-        best, lowest, since = self.state.trained, float(look(self.state.trained)), 0
-        with self.course.underway():
-            while int(self.state.taken) < self.spec.iterations and since < RETRAINING_PATIENCE:
-                self._stretch(RETRAINING_WINDOW, Terms(), "fitting the final graph")
-                loss = float(look(self.state.trained))
-                since += 1
-                if loss < lowest:
-                    best, lowest, since = self.state.trained, loss, 0
-        return jax.device_get(best)
-
-    def _mean_jacobian(self, trained: Trained, mask: np.ndarray) -> np.ndarray:
-        total = self.program.jacobian(trained, mask.astype(np.float64), self.train)
-        return ranking(np.asarray(total) / len(self.train))
-
-    def _status(self, met: bool, taken: int) -> Status:
-        if self.broken:
-            return Status(
-                "failed",
-                "Training broke down (numbers that are not finite); what is left is the last sound state: do not use "
-                "it. Standardised columns usually help.",
-            )
-        stopped = self.course.interrupted(f"{taken:,} iterations")
-        if stopped is not None:
-            return stopped
-        if not met:
-            return Status(
-                "warning",
-                f"The graph still had cycles after {taken:,} iterations, and was cut at a threshold to be a DAG: give "
-                "it more iterations.",
-            )
-        return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")
+def _status(broken: bool, met: bool, taken: int, stopped: str | None) -> Status:
+    if broken:
+        return Status(
+            "failed",
+            "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
+            "Standardised columns usually help.",
+        )
+    early = interrupted(stopped, f"{taken:,} iterations")
+    if early is not None:
+        return early
+    if not met:
+        return Status(
+            "warning",
+            f"The graph still had cycles after {taken:,} iterations, and was cut at a threshold to be a DAG: give "
+            "it more iterations.",
+        )
+    return Status("ok", "The training met its constraint. This is one graph, and says nothing of how sure it is.")

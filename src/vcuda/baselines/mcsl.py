@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -12,16 +13,15 @@ import numpy as np
 import optax
 
 from vcuda.baselines.augmented_lagrangian import SubproblemSchedule, acyclic_part, acyclicity, penalty
-from vcuda.baselines.base import BaselineResult, Course, check_options, ranking
+from vcuda.baselines.base import appended, check_options, found, is_finite, ranking
 from vcuda.baselines.networks import as_networks, fan_in_layers, predict
-from vcuda.baselines.selection import preliminary_neighbours
-from vcuda.data.dataset import Dataset
+from vcuda.baselines.selection import Candidates
 from vcuda.errors import ConfigError
 from vcuda.graphs import is_dag
-from vcuda.infer.compilation import double_precision, use_compilation_cache
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.compilation import double_precision
+from vcuda.infer.engine import Engine, Info, Plan, Problem, Resources, interrupted
 from vcuda.models.functional.mlp import Layers
-from vcuda.posterior.posterior import Status
+from vcuda.posterior.posterior import Outcome, Status
 from vcuda.posterior.samples import GraphSamples
 
 Sparsity = Literal["entries", "largest column"]
@@ -185,14 +185,25 @@ def _program(spec: Mcsl) -> Program:
     return _kept(replace(spec, rounds=1, steps=1, tolerance=0.0, preselect_from=None, scores="logits"))
 
 
-def run_mcsl(
-    spec: Mcsl,
-    data: Dataset,
-    *,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-) -> BaselineResult:
+TRACED = ("constraint", "multiplier", "weight")
+
+
+class Course(NamedTuple):
+    """Between two chunks of a subproblem, of which ``done`` steps are taken.
+
+    ``sound`` is the state at the end of the last subproblem, and ``trace`` ``(k, 3)`` has a row for each of them.
+    """
+
+    candidates: Candidates
+    now: State
+    sound: State
+    done: int
+    schedule: SubproblemSchedule
+    trace: np.ndarray
+    broken: bool
+
+
+class MaskTraining(Engine[Course]):
     """Train mask and networks by the augmented Lagrangian, and take the open inputs that make a DAG.
 
     A step costs O(n d² h) for the networks and O(d³) for the constraint; there are at most 44 subproblems.
@@ -203,81 +214,95 @@ def run_mcsl(
     since z tells the same, and x without y costs 0.69: x -> y was turned round in twelve tables of twelve, and by
     gcastle's program too in the one that it was given.
     """
-    use_compilation_cache()
-    with double_precision():
-        return _run(spec, data, seed, Course(progress, deadline))
 
+    def __init__(self, spec: Mcsl, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        self.program, self.noise_key = _program(spec), jax.random.key(problem.seed)
+        self.values = jnp.asarray(problem.rows.values, dtype=jnp.float32)
 
-def _run(spec: Mcsl, data: Dataset, seed: int, course: Course) -> BaselineResult:
-    allowed = ~np.eye(data.d, dtype=bool)
-    if spec.preselect_from is not None and data.d >= spec.preselect_from:
-        allowed &= preliminary_neighbours(data.values, seed=seed)
-    program, schedule = _program(spec), SubproblemSchedule(rounds=spec.rounds, tolerance=spec.tolerance)
-    noise_key = jax.random.key(seed)
-    values = jnp.asarray(data.values, dtype=jnp.float32)
-    state = sound = program.init(np.random.default_rng(seed), data.d)
-    trace: dict[str, list[float]] = {"constraint": [], "multiplier": [], "weight": []}
-    broken = False
-    with course.underway():
-        while not schedule.finished and not broken:
-            weights = (schedule.multiplier, schedule.weight)
-            done = 0
-            while done < spec.steps and not broken:
-                steps = min(course.pace.steps, spec.steps - done)
-                with course.pace.timing(steps):
-                    moved = program.advance(state, noise_key, values, allowed.astype(np.float64), steps, *weights)
-                    state = jax.block_until_ready(moved)
-                done += steps
-                broken = not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.trained))
-                detail = f"round {schedule.round}, penalty weight {schedule.weight:.0e}"
-                course.tell(schedule.round - 1 + done / spec.steps, spec.rounds + 1, detail)
-            constraint = float(state.constraint)
-            if broken or not np.isfinite(constraint):
-                state, broken = sound, True
-                continue
-            sound = state
-            for name, value in zip(trace, (constraint, *weights), strict=True):
-                trace[name].append(value)
-            schedule.record(constraint)
-    learned = np.asarray(state.trained.logits)
-    open_inputs = (learned > 0) & allowed
-    graph, threshold = acyclic_part(open_inputs, learned)
-    logits = np.where(allowed, learned, learned[allowed].min(initial=0.0) - 1.0)  # no candidate below all that were
-    scores = ranking(logits if spec.scores == "logits" else _saturated(logits / spec.temperature) * allowed)
-    diagnostics = {
-        "steps": int(state.taken),
-        "rounds": min(schedule.round, spec.rounds),
-        "constraint": float(state.constraint),
-        "constraint_met": schedule.met,
-        "acyclic_by_itself": is_dag(open_inputs),
-        "edges_before_dag": int(open_inputs.sum()),
-        "dag_threshold": max(threshold, 0.0),
-        **course.seconds(),
-    }
-    return BaselineResult(
-        samples=GraphSamples.from_dense(data.names, graph),
-        scores=scores,
-        status=_status(course, schedule, diagnostics, broken),
-        diagnostics=diagnostics,
-        trace={name: np.array(series) for name, series in trace.items()},
-        functions=as_networks(state.trained.layers, np.zeros(data.d), SLOPE),
-    )
+    @staticmethod
+    def precision() -> AbstractContextManager[Any]:
+        return double_precision()
+
+    def init(self) -> Course:
+        spec, nodes = self.spec, self.problem.table.d
+        first = self.program.init(np.random.default_rng(self.problem.seed), nodes)
+        schedule = SubproblemSchedule(rounds=spec.rounds, tolerance=float(spec.tolerance))
+        candidates = Candidates.start(nodes, spec.preselect_from)
+        return Course(candidates, first, first, 0, schedule, np.zeros((0, len(TRACED))), False)
+
+    def is_done(self, state: Course) -> bool:
+        return state.schedule.finished or state.broken
+
+    def advance(self, state: Course, plan: Plan) -> tuple[Course, Info]:
+        spec, schedule = self.spec, state.schedule
+        if not state.candidates.is_complete:
+            candidates = state.candidates.select(self.problem.rows.values, self.problem.seed)
+            return state._replace(candidates=candidates), candidates.info()
+        steps = min(plan.steps, spec.steps - state.done)
+        weights = (schedule.multiplier, schedule.weight)
+        allowed = state.candidates.allowed.astype(np.float64)
+        moved = self.program.advance(state.now, self.noise_key, self.values, allowed, steps, *weights)
+        now, done = jax.block_until_ready(moved), state.done + steps
+        detail = f"round {schedule.round}, penalty weight {schedule.weight:.0e}"
+        info = Info(steps, schedule.round - 1 + done / spec.steps, spec.rounds + 1, detail)
+        later = state._replace(now=now, done=done, broken=not is_finite(now.trained))
+        return (self._judged(later) if later.broken or done == spec.steps else later), info
+
+    def _judged(self, state: Course) -> Course:
+        """The course after a subproblem."""
+        constraint, schedule = float(state.now.constraint), state.schedule
+        if state.broken or not np.isfinite(constraint):
+            return state._replace(now=state.sound, broken=True)
+        return state._replace(
+            sound=state.now,
+            done=0,
+            schedule=schedule.record(constraint),
+            trace=appended(state.trace, constraint, schedule.multiplier, schedule.weight),
+        )
+
+    def finish(self, state: Course, stopped: str | None) -> Outcome:
+        spec, allowed, schedule = self.spec, state.candidates.allowed, state.schedule
+        learned = np.asarray(state.now.trained.logits)
+        open_inputs = (learned > 0) & allowed
+        graph, threshold = acyclic_part(open_inputs, learned)
+        logits = np.where(allowed, learned, learned[allowed].min(initial=0.0) - 1.0)  # no candidate is below all
+        scores = logits if spec.scores == "logits" else _saturated(logits / spec.temperature) * allowed
+        diagnostics = {
+            "steps": int(state.now.taken),
+            "rounds": min(schedule.round, spec.rounds),
+            "constraint": float(state.now.constraint),
+            "constraint_met": schedule.met,
+            "acyclic_by_itself": is_dag(open_inputs),
+            "edges_before_dag": int(open_inputs.sum()),
+            "dag_threshold": max(threshold, 0.0),
+        }
+        names = self.problem.table.names
+        return found(
+            self.problem,
+            GraphSamples.from_dense(names, graph),
+            ranking(scores),
+            _status(schedule, diagnostics, state.broken, stopped),
+            diagnostics,
+            dict(zip(TRACED, state.trace.T, strict=True)),
+            as_networks(state.now.trained.layers, np.zeros(len(names)), SLOPE),
+        )
 
 
 def _saturated(scaled: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(scaled, -700, 700)))
 
 
-def _status(course: Course, schedule: SubproblemSchedule, info: dict[str, Any], broken: bool) -> Status:
+def _status(schedule: SubproblemSchedule, info: dict[str, Any], broken: bool, stopped: str | None) -> Status:
     if broken:
         return Status(
             "failed",
             "Training broke down (numbers that are not finite); what is left is the last sound state: do not use it. "
             "Standardised columns usually help.",
         )
-    stopped = course.interrupted(f"{info['steps']:,} steps")
-    if stopped is not None:
-        return stopped
+    early = interrupted(stopped, f"{info['steps']:,} steps")
+    if early is not None:
+        return early
     if not info["acyclic_by_itself"]:
         return Status(
             "warning",

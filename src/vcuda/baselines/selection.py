@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from vcuda.infer.engine import Info
 
-def preliminary_neighbours(
-    values: np.ndarray, *, seed: int, trees: int = 500, share: float = 0.75, most: int | None = None
+
+class Candidates(NamedTuple):
+    """The inputs that nodes may have, ``(d, d)``, after they were selected for the first ``selected`` nodes."""
+
+    allowed: np.ndarray
+    selected: int
+
+    @classmethod
+    def start(cls, nodes: int, select_from: int | None) -> Candidates:
+        """Every other node; a selection follows from so many nodes on, or never for None."""
+        selects = select_from is not None and nodes >= select_from
+        return cls(~np.eye(nodes, dtype=bool), 0 if selects else nodes)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.selected == len(self.allowed)
+
+    def select(self, values: np.ndarray, seed: int) -> Candidates:
+        """Those of one more node."""
+        allowed = self.allowed.copy()
+        allowed[:, self.selected] = likely_inputs(values, self.selected, seed=seed)
+        return Candidates(allowed, self.selected + 1)
+
+    def info(self) -> Info:
+        return Info(0, 0, 1, f"selecting inputs, {self.selected} of {len(self.allowed)} columns")
+
+
+def likely_inputs(
+    values: np.ndarray, node: int, *, seed: int, trees: int = 500, share: float = 0.75, most: int | None = None
 ) -> np.ndarray:
-    """Candidate parents ``(d, d)`` by the importance of each column in extremely randomised trees of every other one.
+    """Candidate parents ``(d,)`` of a node, by the importance of each other column in extremely randomised trees.
 
-    Column i stays a candidate of j when its importance is at least ``share`` times the mean, and among the ``most``
-    largest. The mean is over all d columns, with the target's own, which is zeroed, among them.
+    A column stays a candidate when its importance is at least ``share`` times the mean, and among the ``most`` largest.
+    The mean is over all d columns, with the target's own, which is zeroed, among them.
     """
     from sklearn.ensemble import ExtraTreesRegressor
 
-    nodes = values.shape[1]
-    kept = np.zeros((nodes, nodes), dtype=bool)
-    for node in range(nodes):
-        others = values.copy()
-        others[:, node] = 0.0
-        forest = ExtraTreesRegressor(n_estimators=trees, random_state=np.random.RandomState((seed + node) % 2**32))
-        importance = forest.fit(others, values[:, node]).feature_importances_
-        largest = np.argsort(-importance, kind="stable")[:most]
-        kept[largest, node] = importance[largest] >= share * importance.mean()
-        kept[node, node] = False
+    others = values.copy()
+    others[:, node] = 0.0
+    forest = ExtraTreesRegressor(n_estimators=trees, random_state=np.random.RandomState((seed + node) % 2**32))
+    importance = forest.fit(others, values[:, node]).feature_importances_
+    largest = np.argsort(-importance, kind="stable")[:most]
+    kept = np.zeros(values.shape[1], dtype=bool)
+    kept[largest] = importance[largest] >= share * importance.mean()
+    kept[node] = False
     return kept
 
 

@@ -173,9 +173,11 @@ class _Remaining:
             self._first, self._started = progress, now
         self._last = progress
         done = progress.done - self._first.done
-        if done <= 0:
-            return ""
-        left = (now - self._started) / done * (progress.total - progress.done)
+        left = progress.seconds_left
+        if left is None:
+            if done <= 0:
+                return ""
+            left = (now - self._started) / done * (progress.total - progress.done)
         # An engine may stop earlier, when nothing improves any more.
         return f"at most {duration(left)} left"
 

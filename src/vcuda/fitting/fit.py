@@ -193,14 +193,14 @@ def _check_baseline(spec: FitSpec, table: Dataset | StreamedTable) -> None:
             f"this method has a {setting} of its own; leave it out, or give a spec such as "
             "vcuda.baselines.Dibs.corrected(...)"
         )
-    known = ("auto", *(BASELINES[engine][0].models if isinstance(engine, str) else ()))
+    known = ("auto", *(BASELINES[engine].spec.models if isinstance(engine, str) else ()))
     if not isinstance(spec.model, str) or spec.model not in known:
         asked = spec.model if isinstance(spec.model, str) else type(spec.model).__name__
         raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
 
 
 def _is_baseline(engine: Any) -> bool:
-    kinds = tuple(kind for kind, _ in BASELINES.values())
+    kinds = tuple(method.spec for method in BASELINES.values())
     return engine in BASELINES if isinstance(engine, str) else isinstance(engine, kinds)
 
 

@@ -16,7 +16,7 @@ from vcuda.fitting.outcomes import cached_fit, described, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
 from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
 from vcuda.infer.exact import Exact, TimeLimitError
-from vcuda.infer.progress import Progress, silent
+from vcuda.infer.progress import TIME_LIMIT, USER, Progress, silent
 from vcuda.infer.workers import SERIAL
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.point import ScoredGraphs
@@ -141,7 +141,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             outcomes = outcomes or spare
             if not outcomes:
                 raise
-            stopped = "an interrupt" if isinstance(reason, KeyboardInterrupt) else "the time limit"
+            stopped = USER if isinstance(reason, KeyboardInterrupt) else TIME_LIMIT
             break
         if info is None:
             info, asked = found, asked.settled(found)
@@ -153,18 +153,18 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
                 continue
         early = _was_interrupted(outcome, member, watch)
         if early and outcomes:
-            stopped = "an interrupt"
+            stopped = USER
             break
         outcomes.append(outcome)
         watch.done += 1
         if early or (watch.is_late and len(outcomes) < count):
-            stopped = "an interrupt" if early else "the time limit"
+            stopped = USER if early else TIME_LIMIT
             break
     assert info is not None
     finished = [outcome for outcome in outcomes if outcome.status.code != "interrupted"]
     if finished and len(finished) < len(outcomes):
         # What came to nothing in its share of the time would blur what the others found.
-        outcomes, stopped = finished, stopped or "the time limit"
+        outcomes, stopped = finished, stopped or TIME_LIMIT
     return _mixed(request.rows_in_memory, outcomes, info, count=count, stopped=stopped)
 
 
@@ -229,7 +229,7 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, watch: _Watc
     except (KeyboardInterrupt, TimeLimitError) as reason:
         if not (kept or before or watch.done):
             raise
-        stopped = "an interrupt" if isinstance(reason, KeyboardInterrupt) else "the time limit"
+        stopped = USER if isinstance(reason, KeyboardInterrupt) else TIME_LIMIT
     fitted = before | {lacking[place]: outcome for place, (outcome, _) in kept.items()}
     return [fitted[place] for place in sorted(fitted)], stopped
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcuda.baselines import BASELINES, BaselineSpec, as_outcome
+from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior
 from vcuda.data.dataset import Dataset
@@ -18,15 +18,19 @@ from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
+from vcuda.infer.driver import run
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.engine import Problem
+from vcuda.infer.engines import ENGINES
 from vcuda.infer.exact import Exact
+from vcuda.infer.method import Method
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
-from vcuda.infer.scored import ScoredEngine, ScoredTable, rescaled, run_scored
+from vcuda.infer.scored import ScoredTable, rescaled
 from vcuda.infer.selection.cost import Cost, check_cost
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import Choice, choose_model
-from vcuda.infer.straight_through import StraightThrough, run_straight_through
+from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.memory import memory_available
@@ -36,14 +40,9 @@ from vcuda.models.protocol import Noise, ScoreSpec
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
-Engine = ScoredEngine | StraightThrough | BaselineSpec
-# The engines proper; the names of BASELINES are engines as well.
-ENGINES: dict[str, type] = {
-    "exact": Exact,
-    "orders": Orders,
-    "variational": Variational,
-    "straight-through": StraightThrough,
-}
+# The options of any engine or baseline.
+Engine = Exact | Orders | Variational | StraightThrough | BaselineSpec
+METHODS: dict[str, Method] = {**ENGINES, **BASELINES}
 # A fit that takes less is not announced.
 WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
@@ -111,18 +110,10 @@ def fit_scored(
             request = request._replace(deadline=None)
         info["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
-        engine = ENGINES[engine]()
+        engine = ENGINES[engine].spec()
     cost = _foreseen(request, chosen, engine)
-    outcome = run_scored(
-        engine,  # type: ignore[arg-type]
-        chosen,
-        prior=request.edges,
-        seed=request.seed,
-        progress=request.progress,
-        deadline=request.deadline,
-        checkpointer=_checkpointer_of(request, engine, info),
-        workers=request.workers,
-    )
+    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges)
+    outcome = _run(request, engine, problem, info)
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
         info["choice"]["sentences"].append(note)
@@ -186,7 +177,8 @@ def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:
 
 def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choice:
     """The model by its evidence, within its share of the time."""
-    kind = ENGINES.get(engine) if isinstance(engine, str) else type(engine)
+    named = ENGINES.get(engine) if isinstance(engine, str) else None
+    kind = named.spec if named else type(engine)
     share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
@@ -228,19 +220,8 @@ def fit_by_gradient(
     # The engine standardises by itself, and tells of it in its spec.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
     info = {"model": to_json(functional), "logarithm": marked}
-    outcome = run_straight_through(
-        chosen,
-        table,
-        model=functional,
-        prior=request.prior,
-        edges=request.edges,
-        seed=request.seed,
-        units=units,
-        progress=request.progress,
-        deadline=request.deadline,
-        checkpointer=_checkpointer_of(request, chosen, info),
-        workers=request.workers,
-    )
+    problem = Problem(table, request.seed, request.prior, request.edges, units, model=functional)
+    outcome = _run(request, chosen, problem, info)
     return outcome, {"engine": _described(chosen), **info, "choice": reasons}
 
 
@@ -266,25 +247,33 @@ def fit_baseline(
     """Run another method; given by name, preset ``paper`` is the authors' program and ``default`` the method as its own
     paper means it."""
     chosen, reasons, logarithm = engine, _no_reasons(), request.logarithm
-    info: dict[str, Any] = {"name": "its own"}
+    own: dict[str, Any] = {"name": "its own"}
     if isinstance(chosen, str):
-        kind = BASELINES[chosen][0]
+        kind: type[BaselineSpec] = BASELINES[chosen].spec
         changes: dict[str, Any] = {}
         if kind.models:
             model, _, logarithm, reasons = _named_model(request, model, None, chosen, preset)
-            changes, info = kind.models[model], {"name": model}
+            changes, own = kind.models[model], {"name": model}
         chosen = kind.reference(**changes) if preset == "paper" else kind.corrected(**changes)
         if preset != "paper" and isinstance(chosen, Dibs):
             chosen = _in_minutes(request, chosen, reasons["sentences"])
     table, units, marked = _rescaled(request, logarithm)
-    run = BASELINES[chosen.name][1]
-    result = run(chosen, table, seed=request.seed, progress=request.progress, deadline=request.deadline)
-    return as_outcome(result, units), {
-        "engine": _described(chosen),
-        "model": info,
-        "logarithm": marked,
-        "choice": reasons,
-    }
+    info = {"model": own, "logarithm": marked}
+    outcome = _run(request, chosen, Problem(table, request.seed, units=units), info)
+    return outcome, {"engine": _described(chosen), **info, "choice": reasons}
+
+
+def _run(request: Request, engine: Any, problem: Problem, info: dict[str, Any]) -> Outcome:
+    """Run an engine or a baseline; ``info`` tells the model, for the part of the checkpoint that belongs to both."""
+    return run(
+        METHODS[_name(engine)],
+        engine,
+        problem,
+        progress=request.progress,
+        deadline=request.deadline,
+        checkpointer=_checkpointer_of(request, engine, info),
+        workers=request.workers,
+    )
 
 
 def _in_minutes(request: Request, full: Dibs, sentences: list[str]) -> Dibs:
@@ -327,9 +316,11 @@ def _rescaled(request: Request, logarithm: np.ndarray | None) -> tuple[Dataset, 
 
 
 def _described(engine: Any) -> dict[str, Any]:
-    known = {**ENGINES, **{name: kind for name, (kind, _) in BASELINES.items()}}
-    name = next(name for name, kind in known.items() if isinstance(engine, kind))
-    return {"name": name, **to_json(engine)}
+    return {"name": _name(engine), **to_json(engine)}
+
+
+def _name(engine: Any) -> str:
+    return next(name for name, method in METHODS.items() if isinstance(engine, method.spec))
 
 
 def _functional(model: str | FunctionalModel, noise: Noise | None, preset: str) -> FunctionalModel:

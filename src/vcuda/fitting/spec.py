@@ -20,8 +20,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from vcuda.arguments import LARGEST_SEED, flag, number, plain, seed_of, time_limit_of, whole_number
+from vcuda.baselines import BASELINES
 from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError
+from vcuda.infer.engines import ENGINES
 from vcuda.models import MODEL_NAMES as NAMED_MODELS
 from vcuda.specs import to_json
 
@@ -40,19 +42,7 @@ Preset = Literal["default", "paper"]
 # The names that people give; a test compares them with what the package has.
 MODEL_NAMES = ("auto", *NAMED_MODELS)
 NOISE_NAMES = ("unit", "equal", "unequal")
-BASELINE_NAMES = (
-    "empty",
-    "base-rate",
-    "variance-sort",
-    "r2-sort",
-    "random-sort",
-    "grandag",
-    "mcsl",
-    "dds",
-    "bayesdag",
-    "dibs",
-)
-ENGINE_NAMES = ("auto", "exact", "orders", "variational", "straight-through", *BASELINE_NAMES)
+ENGINE_NAMES = ("auto", *ENGINES, *BASELINES)
 PRESETS = ("default", "paper")
 
 # Options that had other names; each old name works for one release.
@@ -214,10 +204,7 @@ def engine_of(value: Any) -> Any:
     """The name of an engine or another method, or a spec of one."""
     if isinstance(value, str):
         return one_of("engine", value, ENGINE_NAMES)
-    from vcuda.baselines import BASELINES
-    from vcuda.fitting.routes import ENGINES
-
-    kinds = (*ENGINES.values(), *(kind for kind, _ in BASELINES.values()))
+    kinds = tuple(method.spec for method in (*ENGINES.values(), *BASELINES.values()))
     return _spec_of("engine", value, kinds, "Orders(replicas=8)")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from vcuda.models.caching import cached as cached_sets
 from vcuda.models.protocol import LocalScore
 
 Arrays = Mapping[str, np.ndarray]
+Drawn = TypeVar("Drawn")
 
 
 class Checkpointer(Protocol):
@@ -138,6 +139,31 @@ def set_generator(rng: np.random.Generator, words: np.ndarray) -> None:
     }
 
 
+def generator_of(words: np.ndarray) -> np.random.Generator:
+    """A generator in the state that :func:`generator_state` gave."""
+    rng = np.random.default_rng(0)
+    set_generator(rng, words)
+    return rng
+
+
+class LastDraw(Generic[Drawn]):
+    """What was drawn last by a generator whose state is stored, remembered because many chunks of steps may need it."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, Drawn, np.ndarray] | None = None
+        self._rng: np.random.Generator | None = None
+
+    def of(self, words: np.ndarray, draw: Callable[[np.random.Generator], Drawn]) -> tuple[Drawn, np.ndarray]:
+        """What ``draw`` gives by the generator of these words, and the words of the generator after that."""
+        before = words.tobytes()
+        if self._last is None or self._last[0] != before:
+            goes_on = self._last is not None and self._last[2].tobytes() == before
+            rng = self._rng if goes_on and self._rng is not None else generator_of(words)
+            drawn = draw(rng)
+            self._last, self._rng = (before, drawn, generator_state(rng)), rng
+        return self._last[1:]
+
+
 def ragged(prefix: str, members: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of whole numbers of different lengths, as two arrays."""
     joined = np.concatenate([np.zeros(0, dtype=np.int64), *members]).astype(np.int64)
@@ -151,7 +177,7 @@ def split(prefix: str, arrays: Arrays) -> list[np.ndarray]:
 
 
 def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:
-    """The leaves of a tree of JAX arrays by their number."""
+    """The leaves of a tree of arrays and numbers by their number."""
     return {f"{prefix} {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
 
 
@@ -162,6 +188,8 @@ def tree_like(prefix: str, like: Any, arrays: Arrays) -> Any:
 
 
 def _placed(array: np.ndarray, like: Any) -> Any:
+    if isinstance(like, bool | int | float):
+        return type(like)(array)
     if not isinstance(like, jax.Array):
         return array
     # An array that is tied to its one device would have programs compiled anew.

@@ -1,21 +1,25 @@
-"""How a long fit tells where it is, and is told to stop."""
+"""How a long fit reports where it is, how much it does between two reports, and what ends it early."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 SECONDS_A_CHUNK = 1.0
+TIME_LIMIT, USER = "the time limit", "the user"
 
 
 class Progress(NamedTuple):
-    """``done`` of ``total`` units of work, and what is being done, in a few words."""
+    """``done`` of ``total`` units of work, and what is being done, in a few words.
+
+    ``seconds_left`` is about how long it will still take at most, where that is known.
+    """
 
     done: float
     total: float
     detail: str
+    seconds_left: float | None = None
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -35,31 +39,61 @@ def in_time(deadline: float | None) -> Callable[[], bool]:
     return always if deadline is None else lambda: time.monotonic() <= deadline
 
 
+class Clock:
+    """The deadline of a fit, on the clock of ``time.monotonic``, and who hears of its progress."""
+
+    def __init__(self, progress: ProgressCallback = silent, deadline: float | None = None) -> None:
+        self.progress, self.deadline = progress, deadline
+        self._first: tuple[float, float] | None = None
+
+    def seconds_left(self) -> float | None:
+        """Until the deadline; None without one."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def report(self, done: float, total: float, detail: str) -> None:
+        """Report progress; what the callback raises ends the fit."""
+        self.progress(Progress(done, total, detail, self._remaining(done, total)))
+
+    def _remaining(self, done: float, total: float) -> float | None:
+        """By the pace since the first report, before which programs were compiled; no more than the deadline allows."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (done, now)
+        gained = done - self._first[0]
+        if gained <= 0:
+            return None
+        remaining = (now - self._first[1]) / gained * max(total - done, 0.0)
+        return remaining if self.deadline is None else min(remaining, max(self.deadline - now, 0.0))
+
+
 class Pace:
     """How many steps fill about a second, or another time, how long they have taken without compilation, and when to
-    tell of it.
+    report.
 
     The first stretch is one step long by default, because it is also compiled; it does not count.
     """
 
-    def __init__(self, seconds_a_chunk: float = SECONDS_A_CHUNK, *, steps: int = 1) -> None:
+    def __init__(self, seconds_a_chunk: float | None = None, *, steps: int = 1) -> None:
         self.steps = steps
         self.seconds = 0.0
         self.seconds_a_step: float | None = None
-        self._seconds_a_chunk = seconds_a_chunk
+        self._seconds_a_chunk = SECONDS_A_CHUNK if seconds_a_chunk is None else seconds_a_chunk
         self._compiled = False
         self._told = time.perf_counter()
 
-    @contextmanager
-    def timing(self, steps: int) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        elapsed = time.perf_counter() - started
+    def note(self, steps: int, seconds: float) -> None:
+        """So many steps took so long; no steps say nothing."""
+        if steps == 0:
+            return
         if not self._compiled:
             self._compiled = True
             return
-        self.seconds += elapsed
-        self.seconds_a_step = max(elapsed, 1e-6) / steps
+        self.seconds += seconds
+        self.seconds_a_step = max(seconds, 1e-6) / steps
         fitting = int(self._seconds_a_chunk / self.seconds_a_step)
         self.steps = max(1, min(fitting, 8 * self.steps))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -105,11 +104,6 @@ class Elsewhere:
             self._useful = False
             return 0
         return min(self.there.steps, left)
-
-    def timing(self, steps: int) -> AbstractContextManager[None]:
-        """Around steps that are taken elsewhere."""
-        assert self.there is not None
-        return self.there.timing(steps)
 
     @property
     def seconds(self) -> float:

@@ -1,9 +1,9 @@
-"""Engines on local scores: a table with its score, and what comes back as a posterior."""
+"""Tables for the engines on local scores: each with its score, and the units it is computed in."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,24 +12,10 @@ from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
-from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, remembering
-from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.exact import Exact, exact_posterior
-from vcuda.infer.orders import Orders, run_orders
-from vcuda.infer.progress import ProgressCallback, silent
-from vcuda.infer.variational import Variational, run_variational
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
 from vcuda.models.interventions import prepare, prepare_streamed
 from vcuda.models.prediction import Predictive
 from vcuda.models.protocol import LocalScore, ScoreSpec
-from vcuda.posterior.mixture import OrderMixture
-from vcuda.posterior.posterior import Outcome, Status
-from vcuda.posterior.sampled import SampledGraphs
-
-SAMPLED_GRAPHS = 1000
-
-
-ScoredEngine = Exact | Orders | Variational
 
 
 class ScoredTable(NamedTuple):
@@ -106,74 +92,3 @@ def rescaled(data: Dataset, *, logarithm: np.ndarray, standardise: bool) -> tupl
         return logged, Scaling(np.zeros(data.d), np.ones(data.d), logarithm)
     table = replace(logged, values=logged.standardised())
     return table, Scaling(logged.mean, logged.scale, logarithm)
-
-
-def run_scored(
-    engine: ScoredEngine,
-    table: ScoredTable,
-    *,
-    prior: EdgePrior,
-    seed: int,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-    checkpointer: Checkpointer = NO_CHECKPOINT,
-    workers: Workers = SERIAL,
-) -> Outcome:
-    """Run an engine on a score; ``deadline`` is on the clock of ``time.monotonic``.
-
-    The ``workers`` are handed what can be done apart. What the ``checkpointer`` knows is not worked out again; the
-    exact engine keeps nothing in it but scores of sets.
-    """
-    table = table._replace(score=remembering(table.score, checkpointer))
-    asked: dict[str, Any] = {
-        "names": table.data.names,
-        "progress": progress,
-        "deadline": deadline,
-        "workers": workers,
-    }
-    if isinstance(engine, Exact):
-        return _exact(engine, table, prior, seed, asked)
-    asked["checkpointer"] = checkpointer
-    if isinstance(engine, Orders):
-        return _orders(engine, table, prior, seed, asked)
-    return _variational(engine, table, prior, seed, asked)
-
-
-def _exact(engine: Exact, table: ScoredTable, prior: EdgePrior, seed: int, asked: dict[str, Any]) -> Outcome:
-    rng = np.random.default_rng(seed)
-    found = exact_posterior(table.score, prior, samples=engine.samples, rng=rng, memory_gb=engine.memory_gb, **asked)
-    status = Status(
-        "ok",
-        "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
-        "It holds as far as the model does.",
-    )
-    edges = prior.hold(found.edge_probabilities)
-    graph_posterior = SampledGraphs(found.samples, edges, table.predictive(found.noise_variance))
-    numbers = {"log_evidence": found.log_evidence + table.log_jacobian, "noise_variance": found.noise_variance}
-    return Outcome(graph_posterior, status, numbers, {})
-
-
-def _orders(engine: Orders, table: ScoredTable, prior: EdgePrior, seed: int, asked: dict[str, Any]) -> Outcome:
-    found = run_orders(engine, table.score, prior, samples=SAMPLED_GRAPHS, seed=seed, **asked)
-    edges = prior.hold(found.edge_probabilities)
-    graph_posterior = SampledGraphs(found.samples, edges, table.predictive(found.noise_variance))
-    evidence = None if found.log_evidence is None else found.log_evidence + table.log_jacobian
-    numbers = {"log_evidence": evidence, "noise_variance": found.noise_variance} | found.diagnostics
-    return Outcome(graph_posterior, found.status, numbers, found.trace)
-
-
-def _variational(
-    engine: Variational, table: ScoredTable, prior: EdgePrior, seed: int, asked: dict[str, Any]
-) -> Outcome:
-    found = run_variational(engine, table.score, prior, seed=seed, **asked)
-    graph_posterior = OrderMixture.of(
-        found.edge_logits,
-        means=found.means,
-        log_scale=found.log_scale,
-        weights=found.weights,
-        predictive=table.predictive(found.noise_variance),
-        required=prior.required,
-    )
-    numbers = {"noise_variance": found.noise_variance} | found.diagnostics
-    numbers["elbo"] = (found.elbo + table.log_jacobian).tolist()
-    return Outcome(graph_posterior, found.status, numbers, found.trace)

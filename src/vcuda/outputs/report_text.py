@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vcuda.baselines import BASELINES
 from vcuda.errors import ConfigError
+from vcuda.infer.engines import ENGINES
 from vcuda.models import model_words
 from vcuda.posterior.posterior import Posterior, as_sentence
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
@@ -20,12 +22,7 @@ NOISE_WORDS = {
     "equal": "one variance shared by all variables",
     "unequal": "a variance of its own for each variable",
 }
-ENGINE_WORDS = {
-    "exact": "exact: every graph is counted",
-    "orders": "orders: tempered sampling over the orders of the variables",
-    "variational": "variational: the nearest member of a family of distributions over graphs",
-    "straight-through": "straight-through: a distribution over graphs, trained by gradient",
-}
+METHODS = ENGINES | BASELINES
 VERDICTS = {
     "ok": "The computation can be relied on",
     "warning": "Read with caution",
@@ -80,7 +77,8 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
         answers.append(("Taken by their logarithm", ", ".join(made["logarithm"])))
     if made.get("standardise"):
         answers.append(("Columns", "brought to mean 0 and variance 1 first"))
-    answers.append(("Engine", ENGINE_WORDS.get(engine["name"], engine["name"])))
+    known = METHODS.get(engine["name"])
+    answers.append(("Engine", f"{engine['name']}: {known.words}" if known else engine["name"]))
     if made.get("prior"):
         probability = made["prior"]["edge_probability"]
         answers.append(

@@ -12,17 +12,10 @@ from vcuda.data.formats import has_table_ending
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
 from vcuda.fitting.spec import OPTIONS, Option
+from vcuda.infer.engines import ENGINES
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.provenance import Provenance
 from vcuda.specs import to_json
-
-# Imported one at a time: all of them together take seconds.
-ENGINE_HOMES = {
-    "exact": ("vcuda.infer.exact", "Exact"),
-    "orders": ("vcuda.infer.orders", "Orders"),
-    "variational": ("vcuda.infer.variational", "Variational"),
-    "straight-through": ("vcuda.infer.straight_through", "StraightThrough"),
-}
 
 
 def python_lines(posterior: Posterior) -> list[str]:
@@ -132,10 +125,9 @@ def _engine(made: Provenance, comments: list[str]) -> str:
 
 
 def _engine_class(name: str) -> Any:
-    if name not in ENGINE_HOMES:
-        return None
-    module, kind = ENGINE_HOMES[name]
-    return getattr(import_module(module), kind)
+    """The options of an engine, if they are a public name."""
+    method = ENGINES.get(name)
+    return method.spec if method is not None and method.spec_name in import_module("vcuda").__all__ else None
 
 
 def _stated(knowledge: dict[str, Any]) -> dict[str, Any]:

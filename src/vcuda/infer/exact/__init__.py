@@ -4,11 +4,12 @@
 independent orders and graphs; ``limits``, memory and time told beforehand.
 """
 
-from vcuda.infer.exact.engine import Exact, ExactResult, exact_posterior
+from vcuda.infer.exact.engine import Counting, Exact, ExactResult, exact_posterior
 from vcuda.infer.exact.limits import TimeLimitError, gigabytes_in_words, gigabytes_needed, memory_needed, seconds_needed
 from vcuda.models.protocol import RoundingError
 
 __all__ = [
+    "Counting",
     "Exact",
     "ExactResult",
     "RoundingError",

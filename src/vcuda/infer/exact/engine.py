@@ -27,6 +27,7 @@ from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.engine import Info, Plan, ScoredEngine
 from vcuda.infer.exact.drawing import ancestor_shares, sample_graphs, sample_orders
 from vcuda.infer.exact.lattice import (
     SCORING,
@@ -41,6 +42,8 @@ from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.caching import cached
 from vcuda.models.protocol import LocalScore
+from vcuda.posterior.posterior import Outcome, Status
+from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -154,3 +157,45 @@ def exact_posterior(
         orders=orders,
         noise_variance=float(shares @ variances) if score.nuisance is not None else None,
     )
+
+
+class Counting(ScoredEngine[ExactResult | None]):
+    """Count every graph in one step: there is no partial answer, so a time limit that comes before is an error."""
+
+    stores_state = False
+
+    def init(self) -> ExactResult | None:
+        return None
+
+    def advance(self, state: ExactResult | None, plan: Plan) -> tuple[ExactResult, Info]:
+        problem, clock = self.problem, self.resources.clock
+        found = exact_posterior(
+            self.table.score,
+            problem.edge_prior(),
+            samples=self.spec.samples,
+            rng=np.random.default_rng(problem.seed),
+            names=problem.table.names,
+            memory_gb=self.spec.memory_gb,
+            progress=clock.progress,
+            deadline=clock.deadline,
+            workers=self.resources.workers,
+        )
+        return found, Info(0, 1, 1, "all graphs counted")
+
+    def is_done(self, state: ExactResult | None) -> bool:
+        return state is not None
+
+    def has_result(self, state: ExactResult | None) -> bool:
+        return state is not None
+
+    def finish(self, state: ExactResult | None, stopped: str | None) -> Outcome:
+        assert state is not None
+        status = Status(
+            "ok",
+            "Exact: every graph was counted, so what is uncertain here is due to the data, not to the computation. "
+            "It holds as far as the model does.",
+        )
+        edges, table = self.problem.edge_prior().hold(state.edge_probabilities), self.table
+        graph_posterior = SampledGraphs(state.samples, edges, table.predictive(state.noise_variance))
+        numbers = {"log_evidence": state.log_evidence + table.log_jacobian, "noise_variance": state.noise_variance}
+        return Outcome(graph_posterior, status, numbers, {})

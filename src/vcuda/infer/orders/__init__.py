@@ -7,7 +7,8 @@ lays them out for ``sweeps``, the compiled Gibbs updates of priorities; ``ladder
 runs them on workers, and ``agreement`` has the diagnostics.
 """
 
+from vcuda.infer.orders.engine import OrderSampling
 from vcuda.infer.orders.sampling import OrdersResult, run_orders
 from vcuda.infer.orders.settings import Orders
 
-__all__ = ["Orders", "OrdersResult", "run_orders"]
+__all__ = ["OrderSampling", "Orders", "OrdersResult", "run_orders"]

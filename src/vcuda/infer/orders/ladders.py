@@ -28,7 +28,7 @@ from vcuda.infer.orders.sweeps import (
 )
 from vcuda.infer.orders.table_layout import network_of
 from vcuda.infer.orders.tables import ParentTables
-from vcuda.infer.progress import Progress, ProgressCallback, always, in_time
+from vcuda.infer.progress import TIME_LIMIT, Clock, ProgressCallback, always, in_time
 from vcuda.infer.workers import SECONDS_A_STRETCH, SERIAL, WORTH_SECONDS, OnProgress, Workers
 
 BLOCK = 10
@@ -36,20 +36,18 @@ BLOCK = 10
 FLAT = 1e-8
 
 
-@dataclass
-class Clock:
-    """Tells between compiled blocks how far the run is, and whether to go on."""
+class SweepClock(Clock):
+    """Says between compiled blocks how many of about ``total`` sweeps are done, and whether to go on."""
 
-    deadline: float | None
-    progress: ProgressCallback
-    total: float
-    done: float = 0.0
-    stopped: str | None = None
+    def __init__(self, deadline: float | None, progress: ProgressCallback, total: float) -> None:
+        super().__init__(progress, deadline)
+        self.total, self.done = total, 0.0
+        self.stopped: str | None = None
 
     def in_time(self) -> bool:
         """Whether to go on; if not, ``stopped`` says why."""
-        if self.stopped is None and self.deadline is not None and time.monotonic() > self.deadline:
-            self.stopped = "the time limit"
+        if self.stopped is None and self.is_late():
+            self.stopped = TIME_LIMIT
         return self.stopped is None
 
     def for_share(self, share: float) -> Callable[[], bool]:
@@ -61,7 +59,7 @@ class Clock:
     def tell(self, steps: float, detail: str) -> None:
         """Say that so many sweeps are done."""
         self.done += steps
-        self.progress(Progress(min(self.done, self.total), self.total, detail))
+        self.report(min(self.done, self.total), self.total, detail)
 
 
 @dataclass
@@ -135,7 +133,7 @@ class Ladders:
         self._obey_fixed()
         if self._constrained and self.fresh.any():
             flat = np.where(self.fresh[:, None], FLAT, self.betas)
-            no_progress = Clock(None, lambda progress: None, 1.0)
+            no_progress = SweepClock(None, lambda progress: None, 1.0)
             self.advance(np.broadcast_to(flat, (1, *self.shape)), Record(), swap=False, clock=no_progress, detail="")
 
     def _obey_fixed(self) -> None:
@@ -157,7 +155,7 @@ class Ladders:
         best_first = np.argsort(-self.energies()[:, 0], kind="stable")
         return self._orders[self._holders[best_first, 0]]
 
-    def advance(self, schedule: np.ndarray, record: Record, *, swap: bool, clock: Clock, detail: str) -> None:
+    def advance(self, schedule: np.ndarray, record: Record, *, swap: bool, clock: SweepClock, detail: str) -> None:
         """Run the sweeps of a schedule (b, r, l) of inverse temperatures in compiled blocks, until the clock
         stops it.
 

@@ -23,11 +23,11 @@ from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.diagnostics import compare_replicas, differ, judge
-from vcuda.infer.orders.ladders import BLOCK, Clock, Ladders, Record, annealing_schedule, log_evidence_estimates
+from vcuda.infer.orders.ladders import BLOCK, Ladders, Record, SweepClock, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Search
 from vcuda.infer.orders.settings import Orders
 from vcuda.infer.orders.tables import ParentTables
-from vcuda.infer.progress import ProgressCallback, silent
+from vcuda.infer.progress import USER, ProgressCallback, silent
 from vcuda.infer.workers import SERIAL, Workers
 from vcuda.models.caching import cached
 from vcuda.models.protocol import LocalScore, Nuisance
@@ -124,7 +124,7 @@ def run_orders(
     rng = np.random.default_rng(seed)
     betas = _inverse_temperatures(spec, score)
     annealing = spec.annealing or (120 if nodes >= LARGE else 60)
-    clock = Clock(
+    clock = SweepClock(
         _with_time_to_end(deadline, nodes), progress, total=spec.sweeps + annealing + 4 * spec.round_sweeps + 60
     )
     ladders = Ladders(rng, replicas=spec.replicas, betas=betas, checkpointer=checkpointer, workers=workers)
@@ -142,7 +142,7 @@ def run_orders(
     except KeyboardInterrupt:
         if not (final.energies or search.record.energies):
             raise
-        clock.stopped = "an interrupt"
+        clock.stopped = USER
     record = final if final.energies else search.record
     return _summarise(search, record, log_ratios, samples, names)
 

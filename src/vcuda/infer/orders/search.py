@@ -22,7 +22,7 @@ from vcuda.infer.orders.candidates import (
 from vcuda.infer.orders.greedy_parents import parents_in_order
 from vcuda.infer.orders.hill_climb_check import HillClimbCheck, hill_climb_check, log_score_of
 from vcuda.infer.orders.hubs import search_hubs
-from vcuda.infer.orders.ladders import Clock, Ladders, Record, annealing_schedule, parents_first
+from vcuda.infer.orders.ladders import Ladders, Record, SweepClock, annealing_schedule, parents_first
 from vcuda.infer.orders.lazy_tables import (
     foresee_gains,
     foresee_tables,
@@ -61,7 +61,7 @@ class Search:
         score: LocalScore,
         prior: EdgePrior,
         ladders: Ladders,
-        clock: Clock,
+        clock: SweepClock,
         start_order: np.ndarray | None,
         workers: Workers = SERIAL,
     ) -> None:

@@ -1,17 +1,15 @@
-"""Between compiled chunks: who goes on, whose state is the best, and what is told about it."""
+"""What is known of every restart after each look at the validation rows: which go on, and the best states so far."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcuda.infer.checkpoint import Arrays, tree_arrays, tree_like
 from vcuda.infer.straight_through.elbo import Terms, Trained
-
-NUMBERS = ("checks", "active", "failed", "best_loss", "best_check", "stopped_at")
 
 
 def choose(which: np.ndarray | jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
@@ -19,72 +17,76 @@ def choose(which: np.ndarray | jax.Array, new: jax.Array, old: jax.Array) -> jax
     return jnp.where(jnp.asarray(which).reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
 
 
-class EarlyStopping:
-    """What the host remembers between chunks: validation losses, the best states, who goes on."""
+class EarlyStopping(NamedTuple):
+    """Validation losses, the best states, and which of r restarts go on.
 
-    def __init__(self, trained: Trained, *, restarts: int, patience: int, keep_best: bool) -> None:
-        self.keep_best = keep_best
-        self.patience = patience
-        self.checks = 0
-        self.active = np.ones(restarts, dtype=bool)
-        self.failed = np.zeros(restarts, dtype=bool)
-        self.best_loss = np.full(restarts, np.inf)
-        self.best_check = np.zeros(restarts, dtype=int)
-        self.stopped_at = np.zeros(restarts, dtype=int)
-        self._kept = trained
-        self._terms: list[Terms] = []
-        self._losses: list[np.ndarray] = []
+    ``terms`` (checks, 3, r) are the mean terms of the ELBO between looks, ``losses`` (checks, r) those of validation
+    rows; the others are (r,) each. No array is ever changed: a device may read it after the call that was given it.
+    """
 
-    def look(self, trained: Trained, terms: Terms, loss: np.ndarray) -> None:
+    kept: Trained
+    active: np.ndarray
+    failed: np.ndarray
+    best_loss: np.ndarray
+    best_check: np.ndarray
+    stopped_at: np.ndarray
+    terms: np.ndarray
+    losses: np.ndarray
+
+    @classmethod
+    def start(cls, trained: Trained, restarts: int) -> EarlyStopping:
+        """Before the first look."""
+        return cls(
+            kept=trained,
+            active=np.ones(restarts, dtype=bool),
+            failed=np.zeros(restarts, dtype=bool),
+            best_loss=np.full(restarts, np.inf),
+            best_check=np.zeros(restarts, dtype=int),
+            stopped_at=np.zeros(restarts, dtype=int),
+            terms=np.zeros((0, len(Terms._fields), restarts)),
+            losses=np.zeros((0, restarts), dtype=np.float32),
+        )
+
+    @property
+    def checks(self) -> int:
+        """How many looks there were."""
+        return len(self.losses)
+
+    def look(
+        self, trained: Trained, terms: Terms, loss: np.ndarray, *, patience: int, keep_best: bool
+    ) -> EarlyStopping:
         """Take in the mean terms of the ELBO since the last look, and the validation losses; both ``(r,)`` each."""
-        if self._terms:
-            # A restart that has stopped is put back after every chunk: its terms would tell how long the chunks were.
-            terms = jax.tree.map(partial(np.where, self.active), terms, self._terms[-1])
+        if self.checks:
+            # A stopped restart goes back to its state after every chunk: its terms would depend on the chunks' length.
+            terms = Terms(*np.where(self.active, np.array(terms), self.terms[-1]))
         finite = np.isfinite(loss) & np.isfinite(terms.elbo)
-        self.checks += 1
-        self._terms.append(terms)
-        self._losses.append(loss)
-        self.stopped_at[self.active] = self.checks
-        self.failed |= self.active & ~finite
-        # Never changed in place: what was given to the device may be the same memory, and is read later.
-        self.active = self.active & finite
-        better = self.active & (loss < self.best_loss)
-        keeping = better if self.keep_best else self.active
-        self._kept = jax.tree.map(partial(choose, keeping), trained, self._kept)
-        self.best_loss = np.where(better, loss, self.best_loss)
-        self.best_check[better] = self.checks
-        self.active = self.active & (self.checks - self.best_check < self.patience)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that is remembered, for the journal."""
-        numbers = {name: np.array(getattr(self, name)) for name in NUMBERS}
-        looks = {"terms": np.array(self._terms), "losses": np.array(self._losses)}
-        return numbers | looks | tree_arrays("kept", self._kept)
-
-    def restore(self, arrays: Arrays) -> None:
-        """Remember what :meth:`arrays` told, before the fit was resumed."""
-        for name in NUMBERS:
-            setattr(self, name, np.array(arrays[name]))
-        self.checks = int(self.checks)
-        self._terms = [Terms(*terms) for terms in arrays["terms"]]
-        self._losses = list(arrays["losses"])
-        self._kept = tree_like("kept", self._kept, arrays)
-
-    def kept(self) -> Trained:
-        return self._kept
+        checks = self.checks + 1
+        sound = self.active & finite
+        better = sound & (loss < self.best_loss)
+        best_check = np.where(better, checks, self.best_check)
+        return EarlyStopping(
+            kept=jax.tree.map(partial(choose, better if keep_best else sound), trained, self.kept),
+            active=sound & (checks - best_check < patience),
+            failed=self.failed | (self.active & ~finite),
+            best_loss=np.where(better, loss, self.best_loss),
+            best_check=best_check,
+            stopped_at=np.where(self.active, checks, self.stopped_at),
+            terms=np.concatenate([self.terms, np.array(terms)[None]]),
+            losses=np.concatenate([self.losses, loss[None]]),
+        )
 
     @property
     def last_elbo(self) -> np.ndarray:
         """Of each restart, ``(r,)``: the mean over the steps since the look before."""
-        return np.asarray(self._terms[-1].elbo)
+        return np.asarray(Terms(*self.terms[-1]).elbo)
 
     def describe(self) -> str:
         learning = f"{int(self.active.sum())} of {len(self.active)} restarts still learning"
-        if not self._terms or not np.isfinite(self._terms[-1].elbo).any():
+        if not self.checks or not np.isfinite(self.last_elbo).any():
             return learning
-        return f"ELBO {np.nanmax(self._terms[-1].elbo):,.1f}, {learning}"
+        return f"ELBO {np.nanmax(self.last_elbo):,.1f}, {learning}"
 
     def trace(self) -> dict[str, np.ndarray]:
         """Each ``(checks, restarts)``."""
-        series = {name: np.stack([getattr(terms, name) for terms in self._terms]) for name in Terms._fields}
-        return {**series, "validation_loss": np.stack(self._losses)}
+        series = {name: self.terms[:, k] for k, name in enumerate(Terms._fields)}
+        return {**series, "validation_loss": self.losses}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -11,40 +11,16 @@ from scipy.special import ndtr as normal_cdf
 
 from vcuda.dags.lifting import Lift
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.scored import ScoredTable
 from vcuda.infer.variational.edge_gains import Tiers
 from vcuda.infer.variational.natural_gradient import State
 from vcuda.infer.variational.settings import STILL_STEPS
-from vcuda.infer.variational.starts import obeying
 from vcuda.models.protocol import LocalScore
-from vcuda.posterior.posterior import Status, as_sentence
+from vcuda.posterior.mixture import OrderMixture
+from vcuda.posterior.posterior import Outcome, Status, as_sentence
 
 WARN_DISAGREEMENT = 0.25
 WARN_RISE = 0.01
-
-
-class VariationalResult(NamedTuple):
-    """The posterior over DAGs as a mixture of r restarts.
-
-    A graph of restart k: priorities N(``means[k]``, exp(``log_scale[k]``)²), both (r, d), lifted by the required edges,
-    all of which it has; and each other edge i -> j with p_i < p_j present with probability
-    sigmoid(``edge_logits[k, i, j]``), minus infinity where it is required or not allowed.
-    ``edge_probabilities`` (d, d) are exact for the mixture with ``weights`` (r,); ``order`` (d,) is the best restart's,
-    first node first. ``elbo`` (r,) bounds the log evidence of the table in the user's units from below, up to the error
-    of an estimate from some 64 graphs. ``noise_variance`` is that of the best restart where all nodes share an unknown
-    one, in units of the smallest column variance, and None for other scores.
-    """
-
-    edge_logits: np.ndarray
-    means: np.ndarray
-    log_scale: np.ndarray
-    weights: np.ndarray
-    edge_probabilities: np.ndarray
-    elbo: np.ndarray
-    order: np.ndarray
-    noise_variance: float | None
-    status: Status
-    diagnostics: dict[str, Any]
-    trace: dict[str, np.ndarray]
 
 
 def mixed(
@@ -52,13 +28,17 @@ def mixed(
     free: np.ndarray,
     prior: EdgePrior,
     score: LocalScore,
+    table: ScoredTable,
     taken: int,
     steps: int,
     tiers: Tiers,
     stopped: str | None,
-    names: Sequence[str] | None,
-) -> VariationalResult:
-    """Mix the restarts with weights softmax(ELBO)."""
+) -> Outcome:
+    """Mix the restarts with weights softmax(ELBO).
+
+    The ELBO of a restart bounds the log evidence of the table in the user's units from below, up to the error of an
+    estimate from some 64 graphs. A shared noise variance is that of the best restart.
+    """
     means, log_scale = (np.asarray(part, dtype=np.float64) for part in state.order)
     logits = np.where(free, np.asarray(state.logits, dtype=np.float64), -np.inf)
     each = expit(logits) * _precedences(means, log_scale, Lift.of(prior.required))
@@ -78,8 +58,10 @@ def mixed(
     parents = probabilities.sum(axis=0)
     missed = np.asarray(state.left_out[:taken])[-STILL_STEPS:, best]
     counted = each[weights > 0.01]
+    noise_variance = None if shared is None else float(state.variance[best])
     diagnostics: dict[str, Any] = {
-        "elbo": elbo.tolist(),
+        "noise_variance": noise_variance,
+        "elbo": (elbo + table.log_jacobian).tolist(),
         "restart_weights": weights.tolist(),
         "restart_disagreement": float(np.max(counted.max(axis=0) - counted.min(axis=0))),
         "restarts_failed": int((~sound).sum()),
@@ -90,21 +72,18 @@ def mixed(
         "parents_left_out": float(np.mean(missed > 0)),
     }
     equivalent = any(part.score_equivalent for part in score.parts)
-    crowded = [int(j) for j in np.flatnonzero(parents > 0.75 * tiers.wide)] if tiers.wide < len(parents) - 1 else []
-    labels = [names[j] if names is not None else str(j) for j in crowded]
-    return VariationalResult(
-        edge_logits=logits,
+    crowded = (parents > 0.75 * tiers.wide) & (tiers.wide < len(parents) - 1)
+    labels = [table.data.names[j] for j in np.flatnonzero(crowded)]
+    graph_posterior = OrderMixture.of(
+        logits,
         means=means,
         log_scale=log_scale,
         weights=weights,
-        edge_probabilities=probabilities,
-        elbo=elbo,
-        order=obeying(np.argsort(means[best], kind="stable"), prior),
-        noise_variance=None if shared is None else float(state.variance[best]),
-        status=_status(diagnostics, sound, labels, stopped, equivalent=equivalent),
-        diagnostics=diagnostics,
-        trace={"elbo": trace},
+        predictive=table.predictive(noise_variance),
+        required=prior.required,
     )
+    status = _status(diagnostics, sound, labels, stopped, equivalent=equivalent)
+    return Outcome(graph_posterior, status, diagnostics, {"elbo": trace})
 
 
 def _precedences(means: np.ndarray, log_scale: np.ndarray, lift: Lift | None) -> np.ndarray:

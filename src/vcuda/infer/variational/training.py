@@ -23,164 +23,150 @@ and with 600 steps in place of 300 to .996. Restarts run side by side and are mi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, fingerprint, tree_arrays, tree_like
-from vcuda.infer.compilation import use_compilation_cache
 from vcuda.infer.devices import devices_of, mesh_for, place
-from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.progress import Pace, Progress, ProgressCallback, in_time, silent
-from vcuda.infer.restarts import Elsewhere, Members, can_be_apart, picked, run_in_parts
+from vcuda.infer.engine import Info, Plan, Problem, Resources, ScoredEngine
+from vcuda.infer.progress import in_time
+from vcuda.infer.restarts import Members, can_be_apart, picked, run_in_parts
 from vcuda.infer.variational.edge_gains import regressions_of
-from vcuda.infer.variational.mixtures import VariationalResult, mixed
+from vcuda.infer.variational.mixtures import mixed
 from vcuda.infer.variational.natural_gradient import (
     DIVIDED_SCHEDULE,
     DIVIDED_STATE,
     STATE_AXES,
-    Problem,
     Required,
     State,
     advance,
 )
+from vcuda.infer.variational.natural_gradient import Problem as Gains
 from vcuda.infer.variational.parts import Part, Setting, precision_of, run_part, steps_key
 from vcuda.infer.variational.settings import SMALL, STILL_STEPS, Variational, schedule_of, tiers_of
 from vcuda.infer.variational.starts import first_orders, initial_state
-from vcuda.infer.workers import SERIAL, Workers
-from vcuda.models.protocol import LocalScore
+from vcuda.posterior.posterior import Outcome
 
 
-def run_variational(
-    spec: Variational,
-    score: LocalScore,
-    prior: EdgePrior,
-    *,
-    seed: int,
-    start_order: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
-    progress: ProgressCallback = silent,
-    deadline: float | None = None,
-    checkpointer: Checkpointer = NO_CHECKPOINT,
-    workers: Workers = SERIAL,
-) -> VariationalResult:
+class ClimbState(NamedTuple):
+    """All restarts after so many steps."""
+
+    restarts: State
+    taken: int
+
+
+class Climbing(ScoredEngine[ClimbState]):
     """Train all restarts, and mix them.
 
-    Parameters
-    ----------
-    spec
-        How long and how many.
-    score
-        A prepared score that is a regression, such as linear and additive ones. A shared unknown noise variance is
-        moved to its posterior mode as the edges settle.
-    prior
-        pi_ij of every edge that the order allows; what is not allowed never occurs, what is required is in every graph.
-    seed
-        The same seed gives the same result on the same machine and versions.
-    start_order
-        (d,) an order, first node first, for the first restart; in place of the constructed one.
-    names
-        Names of the d columns, for the status.
-    progress
-        Called about once a second.
-    deadline
-        On the clock of ``time.monotonic``: the run then ends after the current chunk and returns what there is.
-    journal
-        Where the state after the last chunk is kept, and taken up again when the fit is resumed.
-    workers
-        Where restarts are trained if that would take long here.
-
-    Notes
-    -----
-    An interrupt from the keyboard does the same as the deadline, once a step was taken. Time O(r K d² k²) a step for k
-    parents.
+    The score must be a regression, as linear and additive ones are; a shared unknown noise variance is moved to its
+    posterior mode as the edges settle. Time O(r K d² k²) a step for k parents.
     """
-    use_compilation_cache()
-    begun = time.perf_counter()
-    equivalent = any(part.score_equivalent for part in score.parts)
-    prepared = score.without_last_digits()
-    nodes, table = prepared.nodes, regressions_of(prepared)
-    rng = np.random.default_rng(seed)
-    restarts = spec.restarts or ((16 if equivalent else 4) if nodes <= SMALL else (8 if equivalent else 2))
-    orders = first_orders(spec, prepared, prior, start_order, rng, restarts, checkpointer, in_time(deadline))
-    tiers = tiers_of(spec, table, nodes, prior)
-    steps = spec.steps or (300 if nodes <= SMALL or table.block > 1 else 600)
-    schedule = schedule_of(spec, prepared, steps, restarts, nodes, ordered=len(orders))
-    dtype = table.squares.dtype
-    state = initial_state(rng, prior, prepared, restarts, steps + STILL_STEPS, orders, dtype)
 
-    pace, taken, stopped = Pace(), 0, None
-    given = fingerprint(spec, seed, schedule, state, tiers)
-    known = checkpointer.recall("state", given)
-    if known is not None:
-        taken, state = int(known["taken"]), tree_like("state", state, known)
-    with precision_of(dtype):
-        shared = (1.0, 1.0) if prepared.nuisance is None else prepared.nuisance.prior
-        free = prior.free
-        prior_logits = np.where(free, prior.log_odds, 0.0).astype(dtype)
-        problem = Problem(table, prior_logits, free, spec.pairs, shared, Required.of(prior.required))
-        mesh = mesh_for(restarts)
-        schedule = jax.tree.map(lambda a: a.astype(dtype), schedule)
-        setting = Setting(problem, schedule, seed, spec.graph_samples, tiers)
-        schedule = place(schedule, mesh, DIVIDED_SCHEDULE)
-        problem, state = place(problem, mesh), place(state, mesh, DIVIDED_STATE)
-        key = steps_key(seed)
+    def __init__(self, spec: Variational, problem: Problem, resources: Resources) -> None:
+        super().__init__(spec, problem, resources)
+        score = self.table.score
+        equivalent = any(part.score_equivalent for part in score.parts)
+        self.score = score.without_last_digits()
+        nodes, self.gains = score.nodes, regressions_of(self.score)
+        self.prior = problem.edge_prior()
+        small, large = (16, 8) if equivalent else (4, 2)
+        self.restarts = spec.restarts or (small if nodes <= SMALL else large)
+        self.tiers = tiers_of(spec, self.gains, nodes, self.prior)
+        self.steps = spec.steps or (300 if nodes <= SMALL or self.gains.block > 1 else 600)
+        self.dtype = self.gains.squares.dtype
+        self.free = self.prior.free
+        self.mesh = mesh_for(self.restarts)
         # Above this size, one restart after the other takes as long as all at once (.7 to 1.1 times, two cores).
-        apart = nodes > SMALL and can_be_apart(restarts, mesh)
-        options = {"count": spec.graph_samples, "tiers": tiers, "apart": apart, "mesh": mesh}
-        everyone = np.arange(restarts)
-        elsewhere = Elsewhere(workers if apart else SERIAL, pace, deadline)
+        self.apart = nodes > SMALL and can_be_apart(self.restarts, self.mesh)
 
-        def report(share: float = 0.0) -> None:
-            detail = f"ELBO {np.asarray(state.elbo)[taken - 1].max():,.1f}"
-            progress(Progress(min(taken, steps), steps, detail))
+    def init(self) -> ClimbState:
+        spec, score, prior, seed = self.spec, self.score, self.prior, self.problem.seed
+        rng = np.random.default_rng(seed)
+        resources = self.resources
+        go_on = in_time(resources.clock.deadline)
+        orders = first_orders(spec, score, prior, rng, self.restarts, resources.checkpointer, go_on)
+        schedule = schedule_of(spec, score, self.steps, self.restarts, score.nodes, ordered=len(orders))
+        first = initial_state(rng, prior, score, self.restarts, self._total, orders, self.dtype)
+        with precision_of(self.dtype):
+            shared = (1.0, 1.0) if score.nuisance is None else score.nuisance.prior
+            logits = np.where(self.free, prior.log_odds, 0.0).astype(self.dtype)
+            gains = Gains(self.gains, logits, self.free, spec.pairs, shared, Required.of(prior.required))
+            schedule = jax.tree.map(lambda a: a.astype(self.dtype), schedule)
+            self.setting = Setting(gains, schedule, seed, spec.graph_samples, self.tiers)
+            self.schedule = place(schedule, self.mesh, DIVIDED_SCHEDULE)
+            self.placed = place(gains, self.mesh)
+            self.key = steps_key(seed)
+        return ClimbState(first, 0)
 
-        def moved(more: int) -> State:
-            members = Members.of(everyone, restarts)
-            return jax.block_until_ready(advance(problem, schedule, key, state, members, taken, more, **options))
+    @property
+    def _total(self) -> int:
+        return self.steps + STILL_STEPS
 
-        def moved_elsewhere(more: int) -> State:
-            def part(places: np.ndarray) -> Part:
-                return Part(places, picked(state, STATE_AXES, places), restarts, taken, more)
+    def is_done(self, state: ClimbState) -> bool:
+        return state.taken >= self._total
 
-            found = run_in_parts(
-                workers, run_part, state, STATE_AXES, places=everyone, part=part, shared=setting, on_progress=report
-            )
-            return place(found, None)
+    def has_result(self, state: ClimbState) -> bool:
+        return state.taken > 0
 
-        try:
-            while taken < steps + STILL_STEPS:
-                if taken and deadline is not None and time.monotonic() > deadline:
-                    stopped = "the time limit"
-                    break
-                left = steps + STILL_STEPS - taken
-                if more := elsewhere.steps(left, restarts=restarts):
-                    with elsewhere.timing(more):
-                        state = moved_elsewhere(more)
-                else:
-                    more = min(pace.steps, left)
-                    with pace.timing(more):
-                        state = moved(more)
-                taken += more
-                checkpointer.keep("state", given, partial(_kept, state, taken))
-                if pace.is_due():
-                    report()
-        except KeyboardInterrupt:
-            if taken == 0:
-                raise
-            stopped = "the user"
-    result = mixed(jax.device_get(state), free, prior, prepared, taken, steps, tiers, stopped, names)
-    result.diagnostics["devices"] = devices_of(mesh)
-    training = pace.seconds + elsewhere.seconds
-    result.diagnostics["seconds_training"] = training
-    result.diagnostics["seconds_compilation"] = time.perf_counter() - begun - training
-    progress(Progress(min(taken, steps), steps, result.status.sentence))
-    return result
+    def advance(self, state: ClimbState, plan: Plan) -> tuple[ClimbState, Info]:
+        steps = min(plan.steps, self._total - state.taken)
+        with precision_of(self.dtype):
+            moved = (self._moved if plan.workers.count == 1 else self._moved_elsewhere)(state, steps, plan)
+        later = ClimbState(moved, state.taken + steps)
+        return later, Info(
+            steps=steps,
+            done=min(later.taken, self.steps),
+            total=self.steps,
+            detail=f"ELBO {np.asarray(moved.elbo)[later.taken - 1].max():,.1f}",
+            report=self.is_done(later),
+            apart=self.restarts if self.apart else 1,
+            left=self._total - later.taken,
+        )
 
+    def _moved(self, state: ClimbState, steps: int, plan: Plan) -> State:
+        moved = advance(
+            self.placed,
+            self.schedule,
+            self.key,
+            place(state.restarts, self.mesh, DIVIDED_STATE),
+            Members.of(np.arange(self.restarts), self.restarts),
+            state.taken,
+            steps,
+            count=self.spec.graph_samples,
+            tiers=self.tiers,
+            apart=self.apart,
+            mesh=self.mesh,
+        )
+        return jax.block_until_ready(moved)
 
-def _kept(state: State, taken: int) -> dict[str, np.ndarray]:
-    """The state after so many steps, as the journal holds it."""
-    return {"taken": np.array(taken), **tree_arrays("state", state)}
+    def _moved_elsewhere(self, state: ClimbState, steps: int, plan: Plan) -> State:
+        def part(places: np.ndarray) -> Part:
+            return Part(places, picked(state.restarts, STATE_AXES, places), self.restarts, state.taken, steps)
+
+        found = run_in_parts(
+            plan.workers,
+            run_part,
+            state.restarts,
+            STATE_AXES,
+            places=np.arange(self.restarts),
+            part=part,
+            shared=self.setting,
+            on_progress=plan.on_progress,
+        )
+        return place(found, None)
+
+    def finish(self, state: ClimbState, stopped: str | None) -> Outcome:
+        outcome = mixed(
+            jax.device_get(state.restarts),
+            self.free,
+            self.prior,
+            self.score,
+            self.table,
+            state.taken,
+            self.steps,
+            self.tiers,
+            stopped,
+        )
+        outcome.diagnostics["devices"] = devices_of(self.mesh)
+        return outcome
