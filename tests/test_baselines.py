@@ -107,7 +107,7 @@ class TestContract:
     def test_it_survives_a_run_folder(self, name, preset, tmp_path):
         result = result_of(name, preset)
         seen = {
-            "engine": {"name": name},
+            "engine": {"name": name, **to_json(getattr(BASELINES[name].spec, preset)())},
             "model": {"name": name},
             "seed": 1,
             "seconds": 1.0,

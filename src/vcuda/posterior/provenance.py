@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 STATUS_CODES = ("ok", "warning", "interrupted", "failed")
 
 
-def _spec(value: Any) -> bool:
-    """Settings with a name; their keys are written as names of arguments."""
-    described = named(name=is_word, noise_=or_none(is_word), score_=or_none(is_word))
-    return described(value) and all(map(str.isidentifier, value))
+def _settings(**words: Check) -> Check:
+    """Settings with a name, some of which are words; their keys are written as names of arguments."""
+    described = named(name=is_word, **words)
+    return lambda value: described(value) and all(map(str.isidentifier, value))
 
 
 # What the fit writes beside the options that were passed to it.
 REQUIRED: dict[str, Check] = {
-    "engine": _spec,
-    "model": _spec,
+    # An engine may have a setting called noise that is a number.
+    "engine": _settings(),
+    "model": _settings(noise_=or_none(is_word), score_=or_none(is_word)),
     "data": named(
         source_=is_text,
         fingerprint_=lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),

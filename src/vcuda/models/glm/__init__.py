@@ -1,0 +1,6 @@
+"""Regressions of columns of every kind: numbers with noise of any shape, yes/no, labels, ordered labels, counts.
+
+``likelihoods`` has the log density of a column's rows with its derivatives, ``laplace`` the evidence of many sets of
+parents at once. All weights are standard normal in the same units, what one row tells where nothing is known of the
+parents, so that evidences of columns of different kinds can be compared and no kind is preferred as cause or effect.
+"""
