@@ -131,6 +131,7 @@ def test_a_rescaled_table_has_the_same_posterior() -> None:
     assert measure(replace(TINY, kind="rescaling"))["largest_change"] < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["unit", "equal", "unequal"])
 def test_drawn_tables_follow_the_score_in_prior_units(noise: str) -> None:
     """As many edges are true as the exact probabilities say."""
@@ -166,6 +167,7 @@ def test_the_oracle_finds_a_clear_parent_and_obeys_the_order() -> None:
     assert np.all(edges * edges.T == 0)
 
 
+@pytest.mark.slow
 def test_runs_are_resumed_and_failures_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = replace(TINY, index=1, noise="no such noise")
     monkeypatch.setitem(SUITES, "paper-d10", lambda: [[TINY, failing]])
@@ -708,6 +710,7 @@ def test_without_matplotlib_the_install_line_is_told(tmp_path: Path, monkeypatch
         draw_all(results, tmp_path)
 
 
+@pytest.mark.slow
 def test_every_run_of_the_shipped_grid_can_be_shown(tmp_path: Path) -> None:
     plan = load()
     lines = [line_of(run) for group in plan.groups for run in group]
@@ -727,6 +730,7 @@ def test_every_run_of_the_shipped_grid_can_be_shown(tmp_path: Path) -> None:
     assert theirs("vcuda-paper", 10, 20, "er", "linear") is None
 
 
+@pytest.mark.slow
 def test_the_page_of_results_is_what_the_stored_lines_make() -> None:
     page = (DOCS / "results.md").read_text(encoding="utf-8")
     assert page == written(Results(load(), Records("paper")))

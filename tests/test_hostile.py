@@ -178,6 +178,7 @@ def test_edges_of_a_byte_are_followed_and_counted_in_little_memory(monkeypatch):
     np.testing.assert_array_equal(stretched, weighted.edge_probabilities())
 
 
+@pytest.mark.slow
 def test_graphs_that_are_too_many_at_once_are_counted_in_turn(monkeypatch):
     """2,000 draws of probabilities that are known: five standard errors of a share are at most .056."""
     graph_posterior = vcuda.Posterior.load(RUN.parent / "straight-through-linear").graph_posterior
@@ -324,6 +325,7 @@ def written(name, content, act):
         opened(Path(folder) / name, act)
 
 
+@pytest.mark.slow
 @anything
 @given(content=st.one_of(st.binary(max_size=300), lines.map(lambda text: text.encode(errors="replace"))))
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.feather", "t.parquet"])
@@ -331,6 +333,7 @@ def test_any_table(name, content):
     written(name, gzip.compress(content) if name.endswith("gz") else content, vcuda.as_dataset)
 
 
+@pytest.mark.slow
 @anything
 @given(
     content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace")))

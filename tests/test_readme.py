@@ -21,6 +21,7 @@ def test_there_is_a_quick_start():
     assert BLOCKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BLOCKS)
 def test_the_quick_start_runs(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -1,9 +1,7 @@
 """Questions about graphs: every answer against brute force over enumerated graphs, and for every engine's law."""
 
-import inspect
 from collections import Counter, defaultdict
 from itertools import pairwise, permutations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,8 +11,6 @@ import vcuda
 from vcuda.arguments import position
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
-from vcuda.infer.straight_through import StraightThrough
-from vcuda.infer.variational import Variational
 from vcuda.models.linear import BGe
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
@@ -298,78 +294,3 @@ def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.ancestors(draws=0)
     assert position(NAMES, "e") == 4
-
-
-FITS = {
-    "exact": {"model": "linear", "engine": "exact"},
-    "equal noise": {"model": "linear", "noise": "equal", "engine": "exact"},
-    "additive": {"model": "additive", "engine": "exact"},
-    "gp": {"model": "gp", "engine": "exact"},
-    "orders": {"model": "linear", "engine": "orders"},
-    "variational": {"model": "linear", "engine": Variational()},
-    "straight-through": {"model": "linear", "engine": StraightThrough(epochs=20, restarts=2, graph_samples=2)},
-    "mlp": {"model": "mlp", "engine": StraightThrough(epochs=10, restarts=2, graph_samples=1)},
-}
-# Programs of their own must be compiled for these.
-COMPILED = ("orders", "variational", "straight-through", "mlp")
-
-
-@pytest.fixture(scope="module")
-def table():
-    return vcuda.simulate("er", nodes=5, edges=5, rows=120, test_rows=5, seed=3).train
-
-
-# Every question that a posterior has a method for, as numbers: every engine answers it, and so does its run folder.
-QUESTIONS = {
-    "consensus": lambda posterior: posterior.consensus().graph,
-    "map": lambda posterior: posterior.map(draws=50).graph,
-    "cpdag": lambda posterior: posterior.cpdag(draws=50).directed,
-    "ancestors": lambda posterior: posterior.ancestors(draws=50),
-    "paths": lambda posterior: posterior.paths("X1", "X2", draws=50).probability,
-    "blanket": lambda posterior: posterior.blanket("X3", draws=50).members.probability,
-    "next_experiment": lambda posterior: posterior.next_experiment(draws=50).information,
-    "effect": lambda posterior: posterior.effect("X1", "X2", draws=30).draws,
-    "effects": lambda posterior: posterior.effects(draws=30).probability_zero,
-    "compare": lambda posterior: posterior.compare(posterior).sum_of_differences,
-}
-
-
-@pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FITS]
-)
-def test_every_engine_answers_every_question_and_so_does_its_run_folder(name, table, tmp_path):
-    posterior = vcuda.fit(table, seed=1, **FITS[name])
-    assert is_dag(posterior.consensus().graph)
-    assert is_dag(posterior.map(draws=50).graph)
-    assert posterior.cpdag(draws=50).directed.between(0, 1).all()
-    upstream = posterior.ancestors(draws=50)
-    assert (upstream.to_numpy() >= posterior.sample(50).edge_probabilities() - 1e-9).all()
-    assert posterior.paths("X1", "X2", draws=50).probability == pytest.approx(upstream.loc["X1", "X2"])
-    assert posterior.blanket("X3", draws=50).members.probability.between(0, 1).all()
-    assert list(posterior.next_experiment(draws=50).columns) == ["variable", "information", "edges_oriented"]
-    found = posterior.effect("X1", "X2", draws=30)
-    assert found.draws.shape == (30,)
-    assert np.isfinite(found.draws).all()
-    assert np.isfinite(found.curve.to_numpy()).all()
-    assert found.linear == (name not in ("additive", "gp", "mlp"))
-    posterior.save(tmp_path / "run")
-    again = vcuda.Posterior.load(tmp_path / "run")
-    for question, answer in QUESTIONS.items():
-        if question == "effects" and not found.linear:
-            continue  # refused: curves have no one number
-        assert np.isfinite(np.asarray(answer(posterior))).all(), question
-        np.testing.assert_array_equal(answer(again), answer(posterior), err_msg=question)
-    assert again.compare(posterior).sum_of_differences == 0
-
-
-def test_every_question_has_its_place_on_the_page_and_in_the_list():
-    page = (Path(__file__).parent.parent / "docs" / "questions.md").read_text(encoding="utf-8")
-    # A question is a method that takes its answer from the summaries.
-    asked = {
-        name
-        for name, method in vars(vcuda.Posterior).items()
-        if inspect.isfunction(method) and not name.startswith("_") and "vcuda.summaries" in inspect.getsource(method)
-    }
-    assert asked == QUESTIONS.keys()
-    assert all(f".{question}(" in page or f"`{question}(" in page for question in (*QUESTIONS, "plot"))

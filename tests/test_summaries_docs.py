@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parent.parent / "docs" / "questions.md"
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_every_block_runs_and_prints_as_much_as_the_page_shows(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python")
