@@ -33,7 +33,7 @@ def pytest_runtest_protocol(item):
 
 
 def processor_seconds() -> float:
-    """What this process and those that it has waited for have computed: the clock says more where others compute too."""
+    """What this process and its children have computed so far; the clock also counts what others compute."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
