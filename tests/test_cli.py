@@ -122,6 +122,8 @@ def test_a_bad_table_is_refused_in_one_sentence(name, run, tmp_path):
         ("--samples", "-1"),
         ("--edge-prior", "often"),
         ("--edge-prior", "1.5"),
+        ("--prior", "uniform:2"),
+        ("--prior", "uniform", "--engine", "variational"),
         ("--time-limit", "0"),
         ("--log", "nobody"),
         ("--log", "X1", "--raw"),

@@ -15,10 +15,11 @@ from scipy.special import logsumexp
 from scipy.stats import chisquare
 
 from vcuda.errors import ConfigError, KnowledgeError
-from vcuda.graphs import ancestors, enumerate_dags
-from vcuda.infer.edge_prior import edge_prior
+from vcuda.graphs import ancestors, count_dags, enumerate_dags
+from vcuda.infer.edge_prior import EdgePrior, edge_prior
 from vcuda.infer.exact import RoundingError, exact_posterior, limits, memory_needed, seconds_needed
 from vcuda.infer.exact.noise_grid import NOISE_POINTS
+from vcuda.infer.exact.partitions import log_dag_weight
 from vcuda.infer.progress import Progress
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.caching import cached
@@ -310,6 +311,104 @@ def test_without_data_edges_have_half_the_prior_and_evidence_is_one():
     assert np.abs(result.edge_probabilities[off_diagonal] - 0.15).max() < 1e-12
     assert np.abs(np.diag(result.edge_probabilities)).max() == 0
     assert result.log_evidence == pytest.approx(0.0, abs=1e-10)
+
+
+# --- a prior over graphs ------------------------------------------------------------------------------------
+
+
+def weigh_graphs_once(score: LocalScore, prior: EdgePrior) -> tuple[np.ndarray, np.ndarray]:
+    """The DAGs that obey (g, d, d) and log p(table, graph) by the definition: the product of the odds of the edges,
+    over its sum."""
+    graphs = enumerate_dags(score.nodes)
+    possible = np.isfinite(prior.log_odds)
+    graphs = graphs[~(graphs & ~possible).any(axis=(1, 2)) & ~(prior.required & ~graphs).any(axis=(1, 2))]
+    log_odds = (graphs * np.where(possible, prior.log_odds, 0.0)).sum(axis=(1, 2))
+    return graphs, log_odds - logsumexp(log_odds) + graph_scores(score, graphs) + score.log_jacobian
+
+
+def prior_over_graphs(nodes: int, knowledge: str) -> EdgePrior:
+    rng = np.random.default_rng(nodes)
+    allowed = rng.random((nodes, nodes)) < 0.8
+    required = np.zeros((nodes, nodes), dtype=bool)
+    required[nodes - 1, 0] = allowed[nodes - 1, 0] = True
+    known: dict[str, dict[str, np.ndarray]] = {
+        "none": {},
+        "forbidden": {"allowed": allowed},
+        "required": {"required": required},
+        "all": {"allowed": allowed, "required": required, "log_odds": rng.normal(size=(nodes, nodes))},
+    }
+    return edge_prior(nodes, 0.3, over="graphs", **known[knowledge])
+
+
+@pytest.mark.parametrize("knowledge", ["none", "forbidden", "required", "all"])
+@pytest.mark.parametrize(("nodes", "spread"), [(2, 1.0), (3, 1.0), (3, 300.0), (4, 1.0), (4, 20.0), (4, 3000.0)])
+def test_a_prior_over_graphs_counts_each_dag_once(nodes, spread, knowledge):
+    size = 20_000
+    score, prior = random_score(nodes, spread=spread, level=-40.0, seed=nodes), prior_over_graphs(nodes, knowledge)
+    result = exact_posterior(score, prior, samples=size, rng=np.random.default_rng(3))
+    graphs, log_joint = weigh_graphs_once(score, prior)
+    weights = check_against(result, graphs, log_joint)
+    bits = 1 << np.arange(nodes**2)
+    drawn = result.samples.dense()
+    codes = graphs.reshape(len(graphs), -1) @ bits
+    counts = np.array([(drawn.reshape(size, -1) @ bits == code).sum() for code in codes])
+    assert counts.sum() == size
+    # Graphs that are expected fewer than five times count together; a correct sampler fails once in 10,000 seeds.
+    rare = weights * size < 5
+    observed = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(weights[~rare], weights[rare].sum()) * size
+    met = expected > 0
+    if met.sum() > 1:
+        assert chisquare(observed[met], expected[met]).pvalue > 1e-4
+    rank = np.argsort(result.orders, axis=1)
+    assert not (drawn & (rank[:, :, None] >= rank[:, None, :])).any()
+
+
+def test_a_prior_over_graphs_without_data_is_that_of_all_dags():
+    """Of the 543 DAGs of four nodes equally many have each edge; odds make graphs with more edges rarer."""
+    graphs = enumerate_dags(4)
+    for probability in (0.5, 0.1):
+        result = exact_posterior(
+            GivenScore(np.zeros((4, 16))),
+            edge_prior(4, probability, over="graphs"),
+            samples=5,
+            rng=np.random.default_rng(0),
+        )
+        weights = (probability / (1 - probability)) ** graphs.sum(axis=(1, 2))
+        share = (weights @ graphs[:, 0, 1]) / weights.sum()
+        assert np.abs(result.edge_probabilities[~np.eye(4, dtype=bool)] - share).max() < 1e-12
+        assert result.log_evidence == pytest.approx(0.0, abs=1e-10)
+    assert log_dag_weight(edge_prior(20, 0.5, over="graphs")) == pytest.approx(np.log(float(count_dags(20))), rel=1e-12)
+
+
+def test_draws_and_edge_probabilities_of_larger_graphs_agree_with_a_prior_over_graphs():
+    size = 5000
+    for spec in (BGe(), EqualNoise()):
+        prepared = spec.prepare(table_of(8, rows=30))
+        prior = edge_prior(8, 0.2, over="graphs")
+        result = exact_posterior(prepared, prior, samples=size, rng=np.random.default_rng(3))
+        error = np.sqrt(result.edge_probabilities * (1 - result.edge_probabilities) / size)
+        scores = (result.samples.edge_probabilities() - result.edge_probabilities) / np.where(error > 0, error, 1.0)
+        # 56 edges: one beyond 4.5 standard errors in 2,600 seeds.
+        assert np.abs(scores).max() < 4.5
+
+
+def test_with_a_prior_over_graphs_score_equivalence_makes_equivalent_graphs_equally_likely():
+    """BGe cannot tell a -> b from b -> a. With a third column the prior over orders prefers some members of a class,
+    since they agree with more orders; the prior over graphs has no such preference."""
+    score = BGe().prepare(table_of(3, rows=200))
+    chain = np.zeros((3, 3), dtype=bool)
+    chain[0, 1] = chain[1, 2] = True
+    fork = np.zeros((3, 3), dtype=bool)
+    fork[1, 0] = fork[1, 2] = True
+    shares = {}
+    for over in ("orders", "graphs"):
+        prior = edge_prior(3, 0.3, over=over)
+        drawn = exact_posterior(score, prior, samples=20_000, rng=np.random.default_rng(0)).samples.dense()
+        shares[over] = (drawn == fork).all(axis=(1, 2)).sum() / (drawn == chain).all(axis=(1, 2)).sum()
+    # A fork of three nodes agrees with two orders, a chain with one. 5,000 draws of each: 4.5 errors of the ratio.
+    assert shares["orders"] == pytest.approx(2.0, rel=4.5 * np.sqrt(2 / 5000))
+    assert shares["graphs"] == pytest.approx(1.0, rel=4.5 * np.sqrt(2 / 5000))
 
 
 # --- tables and lattices ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import time
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -59,7 +60,7 @@ def test_the_paper_preset_is_the_authors_program(trained):
 
 def test_the_default_prior_expects_one_parent_a_node(scored):
     """Three others, each before it with probability one half: 3 / 2 * pi = 1; but never above one half."""
-    assert scored()["prior"].edge_probability == 0.5
+    assert scored()["edges"].edge_probability == 0.5
     assert vcuda.DagPrior.for_nodes(21).edge_probability * 20 / 2 == pytest.approx(1.0)
 
 
@@ -69,7 +70,7 @@ def test_options_reach_the_engine(trained, scored):
     assert trained(**by_gradient, noise="equal")["model"] == vcuda.Linear(noise="equal")
     assert trained(model=vcuda.MLP(hidden=(3,)))["model"].hidden == (3,)
     assert trained(engine=vcuda.StraightThrough(epochs=7))["engine"].epochs == 7
-    assert scored(prior=0.25)["prior"].edge_probability == 0.25
+    assert scored(prior=0.25)["edges"].edge_probability == 0.25
     assert scored(seed=9)["seed"] == 9
     assert scored(engine=vcuda.Orders(sweeps=7))["engine"].sweeps == 7
     assert scored(model=BGe(max_parents=2))["scored"].score.max_parents == 2
@@ -128,7 +129,13 @@ def test_the_straight_through_engine_answers_nonlinear_with_an_mlp(monkeypatch):
         ({"streamed": "no"}, "streamed must be True or False"),
         ({"resume": 1}, "resume must be True or False"),
         ({"imputations": True}, "imputations must be a whole number"),
-        ({"prior": "0.1"}, "prior must be a number between 0 and 1, or a DagPrior, not '0.1'"),
+        ({"prior": "0.1"}, "prior must be a number between 0 and 1, 'uniform' or .* not '0.1'"),
+        ({"prior": "uniform:often"}, "prior must be a number between 0 and 1, 'uniform' or"),
+        ({"prior": "uniform:1"}, "edge_probability is 1.0, but must lie strictly between 0 and 1"),
+        ({"prior": "uniform", "engine": "variational"}, "engine variational .* takes no uniform prior over DAGs"),
+        ({"prior": "uniform", "model": "mlp"}, "engine straight-through .* takes no uniform prior over DAGs"),
+        ({"prior": "uniform", "preset": "paper"}, "takes no uniform prior over DAGs; use engine exact or orders"),
+        ({"prior": "uniform", "engine": "dibs"}, "this method has a prior of its own"),
         ({"prior": True}, "prior must be a number"),
         ({"prior": [0.1, 0.2]}, "prior must be a number"),
         ({"engine": None}, "engine must be one of"),
@@ -145,14 +152,25 @@ def test_nonsense_is_refused_before_any_work(table, options, message):
         vcuda.fit(table, **options)
 
 
+def test_a_uniform_prior_is_refused_beyond_twenty_columns_before_any_work():
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 21)))
+    with pytest.raises(ConfigError, match="at most 20 columns, not 21; choose fewer columns, or use the prior over"):
+        vcuda.fit(wide.rename(columns=str), prior="uniform", model="linear")
+
+
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
         ({"seed": np.int64(3)}, {"seed": 3}),
         ({"seed": np.array(3)}, {"seed": 3}),
         ({"standardise": np.True_}, {"standardise": True}),
-        ({"prior": np.array(0.3)}, {"prior": {"edge_probability": 0.3, "order_scale": 0.1}}),
-        ({"prior": vcuda.DagPrior(np.array(0.3))}, {"prior": {"edge_probability": 0.3, "order_scale": 0.1}}),
+        ({"prior": np.array(0.3)}, {"prior": {"name": "orders", "edge_probability": 0.3, "order_scale": 0.1}}),
+        (
+            {"prior": vcuda.DagPrior(np.array(0.3))},
+            {"prior": {"name": "orders", "edge_probability": 0.3, "order_scale": 0.1}},
+        ),
+        ({"prior": vcuda.UniformDags()}, {"prior": {"name": "uniform", "edge_probability": 0.5}}),
+        ({"prior": "uniform:0.2"}, {"prior": {"name": "uniform", "edge_probability": 0.2}}),
         ({"time_limit": np.float32(60)}, {"time_limit": 60.0}),
         ({"time_limit": float("inf")}, {"time_limit": None}),
         ({"imputations": np.int64(3), "progress": None}, {}),

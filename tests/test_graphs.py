@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import combinations, pairwise, permutations
+from math import comb, factorial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from vcuda.graphs import (
     as_graph,
     compelled_edges,
     count_dags,
+    count_orders,
     cpdag,
     directions_that_follow,
     enumerate_dags,
@@ -63,6 +65,23 @@ def test_is_dag_agrees_with_enumeration_over_all_graphs_of_three_nodes():
     graphs = bits.reshape(-1, 3, 3).astype(bool)
     listed = {graph.tobytes() for graph in enumerate_dags(3)}
     assert [is_dag(graph) for graph in graphs] == [graph.tobytes() in listed for graph in graphs]
+
+
+def test_orders_of_graphs_are_counted():
+    rng = np.random.default_rng(0)
+    orders = np.array(list(permutations(range(4))))
+    rank = np.argsort(orders, axis=1)
+    forward = rank[:, :, None] < rank[:, None, :]
+    for graph in enumerate_dags(4):
+        assert count_orders(graph) == (~(graph & ~forward).any(axis=(1, 2))).sum()
+    assert count_orders(np.zeros((20, 20))) == factorial(20)
+    # Forests have the hook-length formula; the chains of a sum are merged in every way.
+    chains = np.zeros((20, 20), dtype=bool)
+    chains[np.arange(9), np.arange(1, 10)] = chains[np.arange(10, 19), np.arange(11, 20)] = True
+    shuffled = rng.permutation(20)
+    assert count_orders(chains[np.ix_(shuffled, shuffled)]) == comb(20, 10)
+    with pytest.raises(ConfigError, match="cycle"):
+        count_orders([[0, 1], [1, 0]])
 
 
 def test_count_dags_knows_the_published_sequence():

@@ -102,6 +102,37 @@ def test_single_log_odds_are_those_of_the_exact_engine(seven):
     assert_close(found, exact(score, edge_probability=0.1, log_odds=odds))
 
 
+@pytest.mark.parametrize("knowledge", [False, True])
+def test_a_prior_over_graphs_is_that_of_the_exact_engine(seven, knowledge):
+    score = BGe().prepare(seven.train.values[:40, :5])
+    prior: dict[str, Any] = {"edge_probability": 0.3, "over": "graphs"}
+    if knowledge:
+        required, allowed = np.zeros((5, 5), dtype=bool), np.ones((5, 5), dtype=bool)
+        required[1, 2], allowed[:, 0] = True, False
+        prior |= {"required": required, "allowed": allowed}
+    expected = exact(score, **prior)
+    found = run_orders(SPEC, score, edge_prior(5, **prior), seed=3, samples=1000)
+    effective = found.diagnostics["effective_graphs"]
+    assert 500 < effective < len(found.samples)
+    assert found.status.code == "ok"
+    probabilities = expected.edge_probabilities
+    # Five standard errors of a share of the effective graphs, and five of the orders that they were drawn from.
+    error = np.sqrt(probabilities * (1 - probabilities) / effective) + found.diagnostics["standard_error"]
+    assert (np.abs(found.edge_probabilities - probabilities) <= 5 * error + 1e-3).all()
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=4.0)
+    # The weights are what makes the difference: without them edges are those of a prior over orders.
+    by_orders = exact(score, **(prior | {"over": "orders"})).edge_probabilities
+    assert np.abs(by_orders - probabilities).max() > 0.04
+
+
+def test_warns_where_the_weights_of_graphs_leave_few_of_them(seven, monkeypatch):
+    monkeypatch.setattr("vcuda.infer.orders.diagnostics.WARN_EFFECTIVE_GRAPHS", 1e6)
+    score = BGe().prepare(seven.train.values[:, :4])
+    found = run_orders(SPEC, score, edge_prior(4, 0.3, over="graphs"), seed=3, samples=100)
+    assert found.status.code == "warning"
+    assert "effective ones; use engine exact, fewer columns, or a prior over orders" in found.status.sentence
+
+
 @pytest.mark.slow
 def test_chosen_candidates_lose_little(seven):
     score = EqualNoise(variance=1.0).prepare(seven.train.values)
@@ -194,7 +225,7 @@ def test_agreeing_chains_are_not_trusted_when_another_search_did_better():
     )
     doubted = judge(numbers | {"left_out_probability": 0.3}, stopped=None)
     assert doubted.code == "warning"
-    assert "an edge of probability 0.30 is not among the candidates" in doubted.sentence
+    assert "An edge of probability 0.30 is not among the candidates" in doubted.sentence
     doubted = judge(numbers | {"second_opinion_above": 55.0}, stopped=None)
     assert doubted.code == "warning"
     assert "55 nats better" in doubted.sentence

@@ -321,7 +321,7 @@ def test_the_line_of_the_shell_has_what_differs_from_the_defaults(tmp_path):
     posterior = vcuda.fit(file, model="linear", engine="exact", prior=0.25, seed=2)
     line = shell_line(posterior)
     source = posterior.provenance["data"]["source"]
-    assert line == f"vcuda fit '{source}' --model linear --noise unequal --engine exact --edge-prior 0.25 --seed 2"
+    assert line == f"vcuda fit '{source}' --model linear --noise unequal --engine exact --prior 0.25 --seed 2"
     assert f"    {source!r}," in python_lines(posterior)
 
 

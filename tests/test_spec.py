@@ -13,6 +13,7 @@ import vcuda
 from vcuda.baselines import BASELINES
 from vcuda.cli import app
 from vcuda.cli.fit_options import SHOWN_AFTER
+from vcuda.dags.base import PRIORS, prior_from_json
 from vcuda.data import streaming
 from vcuda.errors import ConfigError
 from vcuda.fitting.routes import ENGINES
@@ -27,10 +28,14 @@ from vcuda.fitting.spec import (
     FitCall,
     FitSpec,
     Preset,
+    prior_as_passed,
+    prior_of,
 )
 from vcuda.models import FAMILIES, MODELS
 from vcuda.models.protocol import Noise
 from vcuda.outputs.reproduction import python_lines, shell_line
+from vcuda.posterior.provenance import PRIOR_NAMES
+from vcuda.specs import to_json
 
 TABLE = pd.DataFrame(np.random.default_rng(5).lognormal(size=(60, 3)), columns=["a", "b", "c"])
 QUICK = {"model": "linear", "engine": "exact"}
@@ -70,11 +75,22 @@ def test_the_command_line_has_every_option_and_hides_old_names():
     command = typer.main.get_command(app).commands["fit"]
     flags = {parameter.name: parameter for parameter in command.params}
     for name, option in OPTIONS.items():
-        assert "/".join((*flags[name].opts, *flags[name].secondary_opts)) == option.flag
+        assert "/".join((*flags[name].opts, *flags[name].secondary_opts)) == "/".join(
+            (option.flag, *option.other_flags)
+        )
         assert option.help in flags[name].help
     assert flags["without"].hidden
     assert not flags["exclude"].hidden
     assert set(SHOWN_AFTER) <= set(flags)
+
+
+def test_priors_go_to_json_and_back():
+    for prior in (vcuda.DagPrior(0.2, order_scale=0.3), vcuda.UniformDags(), vcuda.UniformDags(0.2)):
+        assert prior_from_json(json.loads(json.dumps(to_json(prior)))) == prior
+        assert prior_of(prior_as_passed(to_json(prior))) in (prior, prior.edge_probability)
+    # Runs of earlier versions have no name.
+    assert prior_from_json({"edge_probability": 0.2, "order_scale": 0.1}) == vcuda.DagPrior(0.2)
+    assert tuple(PRIORS) == PRIOR_NAMES
 
 
 def test_a_spec_goes_to_workers_and_holds_plain_values():
@@ -101,7 +117,7 @@ def test_a_spec_goes_to_workers_and_holds_plain_values():
         ({"streamed": "yes"}, "streamed must be True or False"),
         ({"imputations": 0}, "at least 1"),
         ({"time_limit": True}, "time_limit must be a number"),
-        ({"prior": "often"}, "number between 0 and 1, or a DagPrior"),
+        ({"prior": "often"}, "number between 0 and 1, 'uniform' or"),
         ({"prior": 1}, "strictly between 0 and 1"),
         ({"log": 3}, "log must be a list of column names"),
         ({"model": vcuda.MLP}, r"make a spec of it: MLP\(\)"),
@@ -178,7 +194,8 @@ def test_the_command_opens_a_table_once(run, tmp_path, monkeypatch):
     assert len(opened) == 1
 
 
-def test_every_option_that_was_passed_is_stored_and_repeated(tmp_path):
+@pytest.mark.parametrize("prior", [0.2, "uniform:0.2"])
+def test_every_option_that_was_passed_is_stored_and_repeated(tmp_path, prior):
     """An option that the report leaves out, or that a run forgets, makes another posterior."""
     path = tmp_path / "t.csv"
     TABLE.to_csv(path, index=False)
@@ -186,7 +203,7 @@ def test_every_option_that_was_passed_is_stored_and_repeated(tmp_path):
         **QUICK,
         "noise": "equal",
         "log": ["a"],
-        "prior": 0.2,
+        "prior": prior,
         "exclude": ["c"],
         "standardise": True,
         "streamed": False,
@@ -200,5 +217,13 @@ def test_every_option_that_was_passed_is_stored_and_repeated(tmp_path):
         assert stored.options[name] == value
         assert f"    {name}={value!r}," in python_lines(posterior)
     line = shell_line(posterior)
-    for words in ("--log a", "--exclude c", "--standardise", "--in-memory", "--time-limit 1000.0", "--seed 7"):
+    for words in (
+        f"--prior {prior}",
+        "--log a",
+        "--exclude c",
+        "--standardise",
+        "--in-memory",
+        "--time-limit 1000.0",
+        "--seed 7",
+    ):
         assert words in line

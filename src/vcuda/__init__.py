@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vcuda import baselines as baselines
     from vcuda.cluster import local_cluster as local_cluster
     from vcuda.dags.base import DagPrior as DagPrior
+    from vcuda.dags.base import UniformDags as UniformDags
     from vcuda.dags.permutation import SinkhornDags as SinkhornDags
     from vcuda.dags.permutation import TopKDags as TopKDags
     from vcuda.dags.priority import PriorityDags as PriorityDags
@@ -61,7 +62,7 @@ _HOMES = {
     "vcuda.data.library": ("read_graph", "write_graph"),
     "vcuda.data.simulate": ("simulate", "Simulation"),
     "vcuda.data.paper_tables": ("paper_dataset",),
-    "vcuda.dags.base": ("DagPrior",),
+    "vcuda.dags.base": ("DagPrior", "UniformDags"),
     "vcuda.dags.priority": ("PriorityDags",),
     "vcuda.dags.permutation": ("TopKDags", "SinkhornDags"),
     "vcuda.models.functional": ("Linear", "MLP"),

@@ -231,6 +231,63 @@ def count_dags(nodes: int) -> int:
     return counts[nodes]
 
 
+def count_orders(graph: npt.ArrayLike) -> int:
+    """The number of orders of the nodes of a DAG in which every edge points forward (its linear extensions).
+
+    Sources, or sinks where they are fewer, are taken away one by one, and what falls apart is counted part by part. So
+    sparse graphs of 20 nodes take milliseconds; the worst case is exponential in the largest number of nodes without
+    paths between them.
+
+    Examples
+    --------
+    >>> count_orders(np.zeros((3, 3))), count_orders([[0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    (6, 2)
+    """
+    edges = as_graph(graph)
+    if not is_dag(edges):
+        raise ConfigError("A graph with a cycle has no order; orders are counted for DAGs only.")
+    nodes = len(edges)
+    parents = [sum(1 << int(i) for i in np.flatnonzero(column)) for column in edges.T]
+    children = [sum(1 << int(j) for j in np.flatnonzero(row)) for row in edges]
+    known: dict[int, int] = {}
+
+    def members(of: int) -> list[int]:
+        found = []
+        while of:
+            lowest = of & -of
+            found.append(lowest.bit_length() - 1)
+            of ^= lowest
+        return found
+
+    def count(left: int) -> int:
+        total, size = 1, 0
+        while left:
+            part = reached = left & -left
+            while reached:
+                near = 0
+                for node in members(reached):
+                    near |= parents[node] | children[node]
+                reached = near & left & ~part
+                part |= reached
+            more = part.bit_count()
+            # Orders of separate parts are merged in every way.
+            total *= comb(size + more, more) * count_connected(part)
+            size += more
+            left &= ~part
+        return total
+
+    def count_connected(part: int) -> int:
+        if part not in known:
+            inside = members(part)
+            sources = [node for node in inside if not parents[node] & part]
+            sinks = [node for node in inside if not children[node] & part]
+            ends = sources if len(sources) <= len(sinks) else sinks
+            known[part] = 1 if len(inside) == 1 else sum(count(part & ~(1 << node)) for node in ends)
+        return known[part]
+
+    return count((1 << nodes) - 1)
+
+
 def enumerate_dags(nodes: int) -> BoolArray:
     """Every DAG of at most five labelled nodes, as a (count, d, d) array that begins with the empty graph."""
     if not 1 <= nodes <= 5:

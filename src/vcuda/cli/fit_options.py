@@ -23,6 +23,7 @@ TYPES: dict[str, Any] = {
     "int": int,
     "float": float,
     "str": str,
+    "float | str": str,
     "Sequence[str]": list[str],
     "dict": Path,  # what is stored as a mapping is given as a file
 }
@@ -50,6 +51,14 @@ def _name_parser(option: Option) -> Callable[[str], str]:
     return parsed
 
 
+def number_or_text(value: str) -> float | str:
+    """A number where the text is one."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
 def note_renamed(old: str, new: str) -> None:
     """Say on standard error which name to use instead of an old one."""
     say(remarks(), f"vcuda: {old} is now {new}; the old name goes with the next release")
@@ -57,7 +66,7 @@ def note_renamed(old: str, new: str) -> None:
 
 def flag_of(name: str) -> Any:
     """The annotation with which a command takes an option of a fit."""
-    return _annotated(OPTIONS[name], [OPTIONS[name].flag or ""])
+    return _annotated(OPTIONS[name], [OPTIONS[name].flag or "", *OPTIONS[name].other_flags])
 
 
 def hidden_flag_of(old: str) -> Any:
@@ -72,6 +81,8 @@ def _annotated(option: Option, declarations: list[str], *, hidden: bool = False)
     if option.renamed:
         kind = str
         described |= {"parser": _name_parser(option), "metavar": f"<{'|'.join(option.choices)}>"}
+    if option.plain == "float | str":
+        described["parser"] = number_or_text
     if option.default is None:
         kind, described["show_default"] = kind | None, False
     if option.plain == "int":

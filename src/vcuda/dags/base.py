@@ -7,7 +7,8 @@ distributions differ in the law of the order alone.
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jax import Array
 from vcuda.arguments import number
 from vcuda.dags.lifting import Lift
 from vcuda.errors import ConfigError
+from vcuda.specs import from_json
 
 ParamsT = TypeVar("ParamsT", bound=tuple[Any, ...])
 
@@ -39,6 +41,8 @@ class Entropy(NamedTuple):
 class DagPrior:
     """Independent edges given a uniformly random order of the nodes.
 
+    A DAG counts once for every order that it agrees with; :class:`UniformDags` counts each DAG once.
+
     Attributes
     ----------
     edge_probability
@@ -52,16 +56,14 @@ class DagPrior:
 
     edge_probability: float
     order_scale: float = 0.1
+    name: ClassVar[str] = "orders"
+    over: ClassVar[Literal["orders", "graphs"]] = "orders"
 
     def __post_init__(self) -> None:
         # Plain numbers, whatever was passed: a spec is hashed, and stored as JSON.
         for name in ("edge_probability", "order_scale"):
             object.__setattr__(self, name, number(name, getattr(self, name)))
-        if not 0.0 < self.edge_probability < 1.0:
-            raise ConfigError(
-                f"edge_probability is {self.edge_probability}, but must lie strictly between 0 and 1; "
-                "say what is certain as required or forbidden edges instead"
-            )
+        _check_edge_probability(self.edge_probability)
         require_positive(order_scale=self.order_scale)
 
     @classmethod
@@ -73,6 +75,45 @@ class DagPrior:
         """
         require_positive(nodes=nodes, expected_parents=expected_parents)
         return cls(min(0.5, 2.0 * expected_parents / max(nodes - 1, 1)), order_scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformDags:
+    """All DAGs with the same number of edges are equally likely, each DAG counted once.
+
+    The probability of a DAG with e edges is proportional to (p / (1 - p))^e, p the edge probability. With the default
+    of one half all DAGs are equally likely. Engines exact and orders take it, for at most 20 columns.
+
+    Attributes
+    ----------
+    edge_probability
+        p, from which the odds of an edge come. It is not the share of DAGs that have the edge.
+    """
+
+    edge_probability: float = 0.5
+    name: ClassVar[str] = "uniform"
+    over: ClassVar[Literal["orders", "graphs"]] = "graphs"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edge_probability", number("edge_probability", self.edge_probability))
+        _check_edge_probability(self.edge_probability)
+
+
+GraphPrior = DagPrior | UniformDags
+PRIORS: dict[str, type] = {kind.name: kind for kind in (DagPrior, UniformDags)}
+
+
+def prior_from_json(stored: Mapping[str, Any]) -> GraphPrior:
+    """The prior that ``to_json`` described; without a name it is one over orders, as earlier versions stored it."""
+    return from_json({"name": DagPrior.name} | dict(stored), PRIORS)
+
+
+def _check_edge_probability(probability: float) -> None:
+    if not 0.0 < probability < 1.0:
+        raise ConfigError(
+            f"edge_probability is {probability}, but must lie strictly between 0 and 1; "
+            "say what is certain as required or forbidden edges instead"
+        )
 
 
 class DagDistribution(Protocol[ParamsT]):

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcuda.baselines import BASELINES
 from vcuda.cluster import as_workers
-from vcuda.dags.base import DagPrior
+from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
@@ -30,6 +30,7 @@ from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.progress import silent
 from vcuda.infer.straight_through import StraightThrough
+from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
 from vcuda.models import FAMILIES, MODELS
 from vcuda.models.protocol import ScoreSpec
@@ -71,13 +72,14 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         table = table.sample_to_fit()
         row_sentences = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
     table, model, category_sentences = resolve_categorical(table, call)
-    dag_prior = _prior(call, table)
+    graph_prior = _prior(call, table)
     known: Any = call.knowledge
-    rules = known.for_columns(table.names, edge_probability=dag_prior.edge_probability) if known else None
+    rules = known.for_columns(table.names, edge_probability=graph_prior.edge_probability) if known else None
     rules = rules_of_design(table, rules)
+    edges = prior_of_rules(table.d, graph_prior.edge_probability, rules, over=graph_prior.over)
     marked = None if call.log is None else _marked(call.log, table.names)
     log = None if marked is None else [name for name, taken in zip(table.names, marked, strict=True) if taken]
-    spec = call.resolved(model=model, prior=dag_prior, log=log)
+    spec = call.resolved(model=model, prior=graph_prior, log=log)
     assert spec.seed is not None  # None has drawn one
     started = time.perf_counter()
     arguments = {"data": given.fingerprint, "streamed": isinstance(given, StreamedTable), **spec.deciding()}
@@ -87,7 +89,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         request = Request(
             table=table,
             spec=spec,
-            edges=prior_of_rules(table.d, dag_prior.edge_probability, rules),
+            edges=edges,
             logarithm=marked,
             standardise=spec.standardise,
             seed=spec.seed,
@@ -173,6 +175,13 @@ def _check_engine(spec: FitSpec) -> None:
             f"{type(model).__name__}() is trained by gradient: use engine straight-through, or model linear, gp or "
             "additive"
         )
+    over = getattr(spec.prior, "over", "orders")
+    if over == "graphs" and (preset == "paper" or _is_gradient_trained(model, engine) or _is_variational(engine)):
+        named = "variational" if _is_variational(engine) else "straight-through"
+        raise ConfigError(
+            f"engine {named} learns orders of the columns, so it takes no uniform prior over DAGs; use engine exact or "
+            "orders with a model such as linear, or a prior over orders, such as prior=0.1"
+        )
     if preset == "paper" and not (engine in ("auto", "straight-through") or isinstance(engine, StraightThrough)):
         raise ConfigError("preset paper belongs to engine straight-through and to the methods that it is compared with")
 
@@ -204,6 +213,10 @@ def _is_baseline(engine: Any) -> bool:
     return engine in BASELINES if isinstance(engine, str) else isinstance(engine, kinds)
 
 
+def _is_variational(engine: Any) -> bool:
+    return isinstance(engine, Variational) or engine == "variational"
+
+
 def _marked(log: Sequence[str], names: Sequence[str]) -> np.ndarray:
     """The named columns as (d,) booleans."""
     for name in log:
@@ -221,9 +234,10 @@ def _is_gradient_trained(model: Any, engine: Any) -> bool:
     return engine == "auto" and (model == "mlp" or isinstance(model, tuple(MODELS.values())))
 
 
-def _prior(spec: FitSpec, table: Dataset | StreamedTable) -> DagPrior:
-    if isinstance(spec.prior, DagPrior):
-        return spec.prior
-    if spec.prior is not None:
+def _prior(spec: FitSpec, table: Dataset | StreamedTable) -> GraphPrior:
+    if isinstance(spec.prior, float):
         return DagPrior(edge_probability=spec.prior)
+    if spec.prior is not None:
+        assert not isinstance(spec.prior, str)  # the check of the option made it a spec
+        return spec.prior
     return DagPrior(edge_probability=0.1) if spec.preset == "paper" else DagPrior.for_nodes(table.d)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.baselines.dibs import Dibs
-from vcuda.dags.base import DagPrior
+from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
@@ -67,8 +67,8 @@ class Request(NamedTuple):
     workers: Workers = SERIAL
 
     @property
-    def prior(self) -> DagPrior:
-        assert isinstance(self.spec.prior, DagPrior)
+    def prior(self) -> GraphPrior:
+        assert isinstance(self.spec.prior, GraphPrior)
         return self.spec.prior
 
     def prepared(self, spec: ScoreSpec) -> ScoredTable:
@@ -104,7 +104,7 @@ def fit_scored(
 ) -> tuple[Outcome, dict[str, Any]]:
     chosen, info = _score(request, model, noise, engine)
     if engine == "auto":
-        choice = choose_engine(chosen.score, seconds=_seconds_for_engine(request))
+        choice = choose_engine(chosen.score, over=request.edges.over, seconds=_seconds_for_engine(request))
         engine = choice.engine
         if choice.is_quick:
             request = request._replace(deadline=None)
@@ -112,7 +112,7 @@ def fit_scored(
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
     cost = _foreseen(request, chosen, engine)
-    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges)
+    problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges, prior=request.prior)
     outcome = _run(request, engine, problem, info)
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
@@ -122,7 +122,13 @@ def fit_scored(
 
 def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Cost | None:
     """What the fit will take, told before it begins if that is much, and refused if it cannot be had."""
-    cost = check_cost(engine, chosen.score, available=memory_available(), seconds=request.seconds_left())
+    cost = check_cost(
+        engine,
+        chosen.score,
+        over=request.edges.over,
+        available=memory_available(),
+        seconds=request.seconds_left(),
+    )
     if cost is not None and (cost.seconds > WORTH_TELLING.seconds or cost.gigabytes > WORTH_TELLING.gigabytes):
         request.progress(Progress(0, 1, f"{cost.in_words()} foreseen"))
     return cost
@@ -220,6 +226,7 @@ def fit_by_gradient(
     # The engine standardises by itself, and tells of it in its spec.
     table, units, marked = _rescaled(request._replace(standardise=False), logarithm)
     info = {"model": to_json(functional), "logarithm": marked}
+    assert isinstance(request.prior, DagPrior)  # fit refuses others
     problem = Problem(table, request.seed, request.prior, request.edges, units, model=functional)
     outcome = _run(request, chosen, problem, info)
     return outcome, {"engine": _described(chosen), **info, "choice": reasons}

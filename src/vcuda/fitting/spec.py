@@ -28,7 +28,7 @@ from vcuda.models import MODEL_NAMES as NAMED_MODELS
 from vcuda.specs import to_json
 
 if TYPE_CHECKING:
-    from vcuda.dags.base import DagPrior
+    from vcuda.dags.base import GraphPrior
     from vcuda.data.dataset import Dataset
     from vcuda.data.knowledge import Knowledge
     from vcuda.data.streaming import StreamedTable
@@ -56,6 +56,7 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
     "str": (str,),
+    "float | str": (float, int, str),
     "Sequence[str]": (list, tuple),
     "dict": (dict,),
 }
@@ -94,8 +95,12 @@ class Option:
         not stored.
     changeable
         Whether a fit may go on with another value when it is resumed.
+    other_flags
+        Flags of the command line that do the same.
     stored_at
         The keys that lead to the value in the provenance of a run; by default the name.
+    as_passed
+        Turns what is stored there into a plain value that can be passed again; by default it is one.
     as_found
         Whether the run stores what the fit found or chose, rather than the value that was passed.
     """
@@ -113,9 +118,11 @@ class Option:
     check: Callable[[Any], Any] | None = None
     flag: str | None = None
     metavar: str | None = None
+    other_flags: tuple[str, ...] = ()
     part: Literal["fit", "table", "run"] = "fit"
     changeable: bool = False
     stored_at: tuple[str, ...] = ()
+    as_passed: Callable[[Any], Any] | None = None
     as_found: bool = False
 
     def checked(self, value: Any) -> Any:
@@ -144,7 +151,7 @@ class Option:
         found: Any = provenance
         for key in self.stored_at:
             found = found.get(key) if isinstance(found, Mapping) else None
-        return found
+        return found if found is None or self.as_passed is None else self.as_passed(found)
 
     def is_worth_repeating(self, value: Any) -> bool:
         """Whether a line that repeats a fit says this value: numbers always, since a later default may differ."""
@@ -218,18 +225,34 @@ def _spec_of(name: str, value: Any, kinds: tuple[type, ...], example: str) -> An
 
 
 def prior_of(value: Any) -> Any:
-    """The probability of an edge, or a spec of the prior."""
+    """The probability of an edge, the name of a prior, or a spec of one."""
     given = plain(value)
     if isinstance(given, int | float) and not isinstance(given, bool):
         probability = number("prior", given)
         if not 0 < probability < 1:
             raise ConfigError(f"prior must lie strictly between 0 and 1, not {value!r}")
         return probability
-    from vcuda.dags.base import DagPrior
+    from vcuda.dags.base import PRIORS, UniformDags
 
-    if not isinstance(given, DagPrior):
-        raise ConfigError(f"prior must be a number between 0 and 1, or a DagPrior, not {value!r}")
+    if isinstance(given, str):
+        name, colon, probability_text = given.partition(":")
+        if name == UniformDags.name:
+            try:
+                return UniformDags(float(probability_text)) if colon else UniformDags()
+            except ValueError:
+                pass  # no number: refused below
+    if not isinstance(given, tuple(PRIORS.values())):
+        raise ConfigError(
+            "prior must be a number between 0 and 1, 'uniform' or 'uniform:0.1', or a spec such as DagPrior(0.1) or "
+            f"UniformDags(), not {value!r}"
+        )
     return given
+
+
+def prior_as_passed(stored: Any) -> Any:
+    """A stored prior as the number or text that `prior_of` takes."""
+    probability = stored.get("edge_probability")
+    return f"uniform:{probability!r}" if stored.get("name") == "uniform" else probability
 
 
 def knowledge_of(value: Any) -> Any:
@@ -299,15 +322,17 @@ class FitSpec:
         stored_at=("engine", "name"),
         as_found=True,
     )
-    prior: float | DagPrior | None = option(
+    prior: float | str | GraphPrior | None = option(
         None,
         "Probability of an edge before data are seen, if the order of the two variables allows it. By default one "
-        "expected cause for each variable.",
-        in_python="Or a :class:`DagPrior`.",
-        plain="float",
+        "expected cause for each variable. uniform: all DAGs equally likely; uniform:0.1: all DAGs with the same "
+        "number of edges, each edge with the odds of that probability.",
+        in_python="Or a :class:`DagPrior` or :class:`UniformDags`.",
+        plain="float | str",
         check=prior_of,
-        flag="--edge-prior",
-        stored_at=("prior", "edge_probability"),
+        metavar="NUMBER|uniform[:NUMBER]",
+        other_flags=("--edge-prior",),
+        as_passed=prior_as_passed,
     )
     knowledge: Knowledge | str | PathLike[str] | None = option(
         None,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.graphs import is_dag
+
+Over = Literal["orders", "graphs"]
+# Beyond this the orders of a graph take too long to count, and neither engine has another way to a prior over graphs.
+MOST_NODES_OVER_GRAPHS = 20
 
 
 class EdgePrior(NamedTuple):
@@ -18,12 +22,17 @@ class EdgePrior(NamedTuple):
     booleans. A certain edge has 0 for both numbers, a forbidden one 0 for the second: what is sure costs
     nothing. ``edge_probability`` is the pi that all edges share, apart from what is sure; None where single edges have
     their own.
+
+    ``over`` says what is uniform apart from the edges. With ``"orders"`` all orders of the nodes are equally likely,
+    so a graph counts once for every order that it agrees with. With ``"graphs"`` the probability of a DAG is
+    proportional to the product of the odds of its edges, whatever its orders; ``log_absent`` is 0 there.
     """
 
     log_odds: np.ndarray
     log_absent: np.ndarray
     required: np.ndarray
     edge_probability: float | None = None
+    over: Over = "orders"
 
     @property
     def nodes(self) -> int:
@@ -33,6 +42,11 @@ class EdgePrior(NamedTuple):
     def free(self) -> np.ndarray:
         """The edges (d, d) that may be or not."""
         return np.isfinite(self.log_odds) & ~self.required
+
+    @property
+    def treats_edges_alike(self) -> bool:
+        """Whether every edge may be or not, all with the same odds."""
+        return self.edge_probability is not None and int(self.free.sum()) == self.nodes * (self.nodes - 1)
 
     def allowed_parents(self, node: int) -> np.ndarray:
         """The columns (k,) that may be parents of a node, those among them that must be."""
@@ -49,7 +63,9 @@ class EdgePrior(NamedTuple):
     def among(self, columns: np.ndarray) -> EdgePrior:
         """The prior of the edges between some columns (k,), in their order."""
         both = np.ix_(columns, columns)
-        return EdgePrior(self.log_odds[both], self.log_absent[both], self.required[both], self.edge_probability)
+        return self._replace(
+            log_odds=self.log_odds[both], log_absent=self.log_absent[both], required=self.required[both]
+        )
 
     def hold(self, probabilities: np.ndarray) -> np.ndarray:
         """Edge probabilities (d, d) without the rounding of what is certain: 1 if required, 0 if forbidden."""
@@ -63,8 +79,14 @@ def edge_prior(
     log_odds: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
     required: np.ndarray | None = None,
+    over: Over = "orders",
 ) -> EdgePrior:
     """Combine one probability, or log odds (d, d) of single edges, with what is forbidden and required."""
+    if over == "graphs" and nodes > MOST_NODES_OVER_GRAPHS:
+        raise ConfigError(
+            f"a uniform prior over DAGs takes at most {MOST_NODES_OVER_GRAPHS} columns, not {nodes:,}; choose fewer "
+            "columns, or use the prior over orders: prior=0.1 or vcuda.DagPrior(0.1), --prior 0.1"
+        )
     if not 0 < edge_probability < 1:
         raise ConfigError(f"edge_probability must lie between 0 and 1, got {edge_probability}")
     shape = (nodes, nodes)
@@ -88,11 +110,11 @@ def edge_prior(
     certain = must | forbidden
     odds[certain] = 0.0
     absent = -np.logaddexp(0.0, odds)
-    absent[certain] = 0.0
+    absent[certain | (over == "graphs")] = 0.0
     odds[forbidden] = -np.inf
-    return EdgePrior(odds, absent, must, edge_probability if log_odds is None else None)
+    return EdgePrior(odds, absent, must, edge_probability if log_odds is None else None, over)
 
 
-def prior_of_rules(nodes: int, edge_probability: float, rules: EdgeRules | None) -> EdgePrior:
+def prior_of_rules(nodes: int, edge_probability: float, rules: EdgeRules | None, over: Over = "orders") -> EdgePrior:
     """Combine one probability with what is known of the edges, if anything."""
-    return edge_prior(nodes, edge_probability, **({} if rules is None else rules._asdict()))
+    return edge_prior(nodes, edge_probability, over=over, **({} if rules is None else rules._asdict()))

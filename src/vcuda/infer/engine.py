@@ -25,6 +25,7 @@ from vcuda.models.functional.base import FunctionalModel
 from vcuda.posterior.posterior import Outcome, Status
 
 State = TypeVar("State")
+PAPER_PRIOR = DagPrior(edge_probability=0.1)
 
 
 class Problem(NamedTuple):
@@ -37,16 +38,16 @@ class Problem(NamedTuple):
 
     table: Dataset | StreamedTable
     seed: int
-    prior: DagPrior = DagPrior(edge_probability=0.1)
+    prior: DagPrior = PAPER_PRIOR
     edges: EdgePrior | None = None
     units: Scaling | None = None
     scored: ScoredTable | None = None
     model: FunctionalModel | None = None
 
     @classmethod
-    def of_score(cls, scored: ScoredTable, *, seed: int, edges: EdgePrior) -> Problem:
-        """A table with a score."""
-        return cls(scored.data, seed, edges=edges, units=scored.units, scored=scored)
+    def of_score(cls, scored: ScoredTable, *, seed: int, edges: EdgePrior, prior: DagPrior = PAPER_PRIOR) -> Problem:
+        """A table with a score; engines on scores read ``edges`` alone, which follow from the ``prior`` in a fit."""
+        return cls(scored.data, seed, prior, edges, scored.units, scored)
 
     @property
     def rows(self) -> Dataset:

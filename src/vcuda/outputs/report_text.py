@@ -80,14 +80,21 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
     known = METHODS.get(engine["name"])
     answers.append(("Engine", f"{engine['name']}: {known.words}" if known else engine["name"]))
     if made.get("prior"):
-        probability = made["prior"]["edge_probability"]
-        answers.append(
-            ("Before the data", f"an edge has the probability {probability:.3g} where the order of the two allows it")
-        )
+        answers.append(("Before the data", prior_words(made.prior_name, made["prior"]["edge_probability"])))
     answers += [("Known beforehand", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
     if made.get("time_limit") is not None:
         answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
     return answers
+
+
+def prior_words(name: str | None, probability: float) -> str:
+    """What was assumed about graphs before data were seen."""
+    if name != "uniform":
+        return f"an edge has the probability {probability:.3g} where the order of the two allows it"
+    if probability == 0.5:
+        return "all DAGs are equally likely"
+    odds = probability / (1 - probability)
+    return f"all DAGs with the same number of edges are equally likely, and each edge has odds of {odds:.3g}"
 
 
 def _categories(posterior: Posterior, most: int = 12) -> str:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 STATUS_CODES = ("ok", "warning", "interrupted", "failed")
 
+# A test compares them with those that the package has.
+PRIOR_NAMES = ("orders", "uniform")
+
 
 def _settings(**words: Check) -> Check:
     """Settings with a name, some of which are words; their keys are written as names of arguments."""
@@ -64,7 +67,12 @@ IF_THERE: dict[str, Check] = {
         named(column=or_none(is_text), rows=mapping_of(is_text, named(set=is_count, alone=is_count)))
     ),
     "imputations": or_none(is_count),
-    "prior": or_none(named(edge_probability=lambda value: is_number(value) and 0 < value < 1)),
+    "prior": or_none(
+        named(
+            name_=lambda value: value in PRIOR_NAMES,
+            edge_probability=lambda value: is_number(value) and 0 < value < 1,
+        )
+    ),
 }
 
 
@@ -161,6 +169,11 @@ class Provenance(dict[str, Any]):
     def edge_probability(self) -> float | None:
         """The prior probability of an edge; None for methods with a prior of their own."""
         return (self.get("prior") or {}).get("edge_probability")
+
+    @property
+    def prior_name(self) -> str | None:
+        """``"orders"`` or ``"uniform"``; None for methods with a prior of their own."""
+        return (self.get("prior") or {}).get("name", "orders") if self.get("prior") else None
 
     @property
     def times_resumed(self) -> int:

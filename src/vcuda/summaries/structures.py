@@ -163,11 +163,12 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
     if prior is None or posterior.provenance.get("knowledge"):
         return None
     log_odds = np.log(prior) - np.log1p(-prior)
+    counts_orders = posterior.provenance.prior_name == "orders"
     known: dict[tuple[int, bytes], float] = {}
     totals = []
     for k in chosen:
         graph = samples.graph(k)
-        total = log_odds * graph.sum() + log_orders(graph)
+        total = log_odds * graph.sum() + (log_orders(graph) if counts_orders else 0.0)
         for node in range(samples.nodes):
             parents = np.flatnonzero(graph[:, node])
             key = (node, parents.tobytes())

@@ -14,21 +14,23 @@ and P(V are the nodes before j) = exp(L(V) + H_j(V) + R(V + j) - L(all)). Everyt
 scores of 1,000 rows span thousands of nats, and sums of their exponentials underflow to quiet nonsense. Time
 O(d² 2^d), memory three times d 2^(d-1) float64 numbers, or two when the scores must be computed again for the
 draws.
+
+With a prior over graphs instead of orders each DAG counts once; ``partitions`` has those sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.edge_prior import EdgePrior, Over
 from vcuda.infer.engine import Info, Plan, ScoredEngine
-from vcuda.infer.exact.drawing import ancestor_shares, sample_graphs, sample_orders
+from vcuda.infer.exact.drawing import DrawnOrders, ancestor_shares, sample_graphs, sample_orders
 from vcuda.infer.exact.lattice import (
     SCORING,
     build_lattice,
@@ -37,6 +39,12 @@ from vcuda.infer.exact.lattice import (
 )
 from vcuda.infer.exact.limits import check_size, until
 from vcuda.infer.exact.noise_grid import noise_grid
+from vcuda.infer.exact.partitions import (
+    build_partitions,
+    log_dag_weight,
+    partition_edge_marginals,
+    sample_partitions,
+)
 from vcuda.infer.prefetch import Prefetch
 from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.workers import SERIAL, Workers
@@ -87,6 +95,22 @@ class ExactResult(NamedTuple):
     noise_variance: float | None
 
 
+class _Sums(NamedTuple):
+    """How graphs are summed over: what builds the sums, their edge probabilities, what draws from them, and the log sum
+    of the prior alone."""
+
+    build: Callable[..., Any]
+    edge_marginals: Callable[..., np.ndarray]
+    draw: Callable[..., DrawnOrders]
+    log_prior_total: Callable[[EdgePrior], float]
+
+
+SUMS: dict[Over, _Sums] = {
+    "orders": _Sums(build_lattice, edge_marginals, sample_orders, lambda prior: log_order_count(prior.required)),
+    "graphs": _Sums(build_partitions, partition_edge_marginals, sample_partitions, log_dag_weight),
+}
+
+
 def exact_posterior(
     score: LocalScore,
     prior: EdgePrior,
@@ -109,6 +133,7 @@ def exact_posterior(
     prior
         pi_ij of every edge that the order allows. What is not allowed never occurs, what is required is in every graph:
         their pi_ij are 0 and 1, and orders stay equally likely, among those that point every required edge forward.
+        With a prior over graphs each DAG that obeys has the product of the odds of its edges.
     samples
         Number of DAGs to draw.
     rng
@@ -126,15 +151,18 @@ def exact_posterior(
         Where sets of parents are scored that take long; they change no number.
     """
     nodes, score = score.nodes, cached(score)
-    keep = check_size(score, samples, memory_gb)
+    keep = check_size(score, samples, memory_gb, over=prior.over)
     progress = until(deadline, progress)
-    log_orders = log_order_count(prior.required)
+    ways = SUMS[prior.over]
+    log_prior_total = ways.log_prior_total(prior)
     labels = tuple(names) if names is not None else tuple(str(j) for j in range(nodes))
     if score.nuisance is not None:
-        lattices, log_weights, variances = noise_grid(score.nuisance, prior, progress, keep=keep)
+        lattices, log_weights, variances = noise_grid(
+            score.nuisance, lambda known: ways.build(known, prior, progress, keep=keep)
+        )
     else:
         Prefetch(workers, on_progress=lambda: progress(Progress(0, nodes, SCORING))).full_tables(score, prior)
-        lattices = [build_lattice(score, prior, progress, keep=keep)]
+        lattices = [ways.build(score, prior, progress, keep=keep)]
         log_weights, variances = np.array([lattices[0].log_total]), np.ones(1)
     log_total = float(logsumexp(log_weights))
     shares = np.exp(log_weights - log_total)
@@ -145,14 +173,15 @@ def exact_posterior(
     # Draws under different noise variances are mixed, so that the first few samples are as good as any.
     places = np.split(rng.permutation(samples), np.cumsum(counts)[:-1])
     for lattice, share, place in zip(lattices, shares, places, strict=True):
-        edges += share * edge_marginals(lattice, prior, progress)
-        orders[place], before = sample_orders(lattice, place.size, rng)
-        graphs[place] = sample_graphs(lattice, prior, before, rng, progress)
+        edges += share * ways.edge_marginals(lattice, prior, progress)
+        drawn = ways.draw(lattice, place.size, rng)
+        orders[place] = drawn.orders
+        graphs[place] = sample_graphs(lattice.parents, prior, drawn, rng, progress)
     return ExactResult(
         # Shares of the noise grid add up to one only as far as rounding goes.
         edge_probabilities=np.minimum(edges, 1.0),
         ancestor_probabilities=ancestor_shares(graphs),
-        log_evidence=log_total - log_orders + score.log_jacobian,
+        log_evidence=log_total - log_prior_total + score.log_jacobian,
         samples=GraphSamples.from_dense(labels, graphs),
         orders=orders,
         noise_variance=float(shares @ variances) if score.nuisance is not None else None,

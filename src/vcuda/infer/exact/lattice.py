@@ -20,8 +20,8 @@ THREADS = min(os.cpu_count() or 1, 8)
 SCORING = "scoring all parent sets"
 
 
-class Lattice(NamedTuple):
-    """Sums over all sets of nodes under one score: H (d, 2**(d-1)) less its ``shift``, and L (2**d,).
+class ParentSums(NamedTuple):
+    """Sums over all sets of parents under one score: H (d, 2**(d-1)) less its ``shift``.
 
     ``weights`` (d, 2**(d-1)) are what H sums over, each node's less their maximum; None when there is no
     memory for them.
@@ -30,12 +30,18 @@ class Lattice(NamedTuple):
     score: LocalScore
     weights: np.ndarray | None
     sums: np.ndarray
-    first: np.ndarray
     shift: float
+
+
+class Lattice(NamedTuple):
+    """Sums over all orders of each set of nodes, L (2**d,), from the sums over sets of parents."""
+
+    parents: ParentSums
+    first: np.ndarray
 
     @property
     def log_total(self) -> float:
-        return float(self.first[-1]) + self.shift
+        return float(self.first[-1]) + self.parents.shift
 
 
 def others_of(node: int, nodes: int) -> np.ndarray:
@@ -103,6 +109,23 @@ def sum_over_subsets(values: np.ndarray) -> None:
 
 
 def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallback, *, keep: bool) -> Lattice:
+    """Sum over all graphs and the orders that they agree with."""
+    parents = sum_over_parents(score, prior, progress, keep=keep)
+    first = sweep(parents.sums, forward=True)
+    if first[-1] == -np.inf:
+        raise nothing_obeys(score)
+    return Lattice(parents, first)
+
+
+def nothing_obeys(score: LocalScore) -> KnowledgeError:
+    return KnowledgeError(
+        "no graph obeys all that was required and forbidden within the score's largest number of parents "
+        f"({score.max_parents}); require fewer edges or raise that number"
+    )
+
+
+def sum_over_parents(score: LocalScore, prior: EdgePrior, progress: ProgressCallback, *, keep: bool) -> ParentSums:
+    """Score all sets of parents and sum over the subsets of each set; ``keep`` the scores as well."""
     nodes = score.nodes
     tables = score.all_tables(
         np.arange(nodes),
@@ -144,13 +167,7 @@ def build_lattice(score: LocalScore, prior: EdgePrior, progress: ProgressCallbac
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    first = sweep(sums, forward=True)
-    if first[-1] == -np.inf:
-        raise KnowledgeError(
-            "no graph obeys all that was required and forbidden within the score's largest number of parents "
-            f"({score.max_parents}); require fewer edges or raise that number"
-        )
-    return Lattice(score, weights, sums, first, shift)
+    return ParentSums(score, weights, sums, shift)
 
 
 def without(sets: np.ndarray, node: int) -> np.ndarray:
@@ -187,25 +204,32 @@ def sweep(sums: np.ndarray, *, forward: bool) -> np.ndarray:
 
 def edge_marginals(lattice: Lattice, prior: EdgePrior, progress: ProgressCallback) -> np.ndarray:
     """Return P(i -> j) for all pairs (d, d)."""
-    nodes = len(lattice.sums)
-    last = sweep(lattice.sums, forward=False)
+    nodes = len(lattice.parents.sums)
+    last = sweep(lattice.parents.sums, forward=False)
     edges = np.zeros((nodes, nodes))
     for node in range(nodes):
-        sums = lattice.sums[node]
         before = lattice.first.reshape(-1, 2, 1 << node)[:, 0].reshape(-1)
         after = last.reshape(-1, 2, 1 << node)[:, 1].reshape(-1)
-        probability = np.exp(before + after + sums - lattice.first[-1])
-        likely = np.flatnonzero(probability > NEGLIGIBLE)
-        weights = probability[likely]
-        for position, other in enumerate(others_of(node, nodes)):
-            holds = np.flatnonzero(likely & (1 << position))
-            sets = likely[holds]
-            # P(i is no parent, given the predecessors); the factor 1 - pi of i itself stands in one of the
-            # two.
-            log_lacking = sums[sets & ~(1 << position)] + prior.log_absent[other, node] - sums[sets]
-            edges[other, node] = weights[holds] @ -np.expm1(np.minimum(log_lacking, 0.0))
+        probability = np.exp(before + after + lattice.parents.sums[node] - lattice.first[-1])
+        edges[:, node] = parent_marginals(lattice.parents.sums[node], probability, prior, node)
         progress(Progress(node + 1, nodes, "edge probabilities"))
     return np.minimum(edges, 1.0)
+
+
+def parent_marginals(sums: np.ndarray, probability: np.ndarray, prior: EdgePrior, node: int) -> np.ndarray:
+    """Return P(i -> node) for all i (d,), from the ``probability`` of each set of possible parents, (2**(d-1),) like
+    the sums over their subsets."""
+    edges = np.zeros(prior.nodes)
+    likely = np.flatnonzero(np.abs(probability) > NEGLIGIBLE)
+    weights = probability[likely]
+    for position, other in enumerate(others_of(node, prior.nodes)):
+        holds = np.flatnonzero(likely & (1 << position))
+        sets = likely[holds]
+        # P(i is no parent, given the predecessors); the factor 1 - pi of i itself stands in one of the
+        # two.
+        log_lacking = sums[sets & ~(1 << position)] + prior.log_absent[other, node] - sums[sets]
+        edges[other] = weights[holds] @ -np.expm1(np.minimum(log_lacking, 0.0))
+    return edges
 
 
 def log_order_count(required: np.ndarray) -> float:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
 import numpy as np
 
-from vcuda.infer.edge_prior import EdgePrior
-from vcuda.infer.exact.lattice import (
-    Lattice,
-    build_lattice,
-)
-from vcuda.infer.progress import ProgressCallback
-from vcuda.models.protocol import Nuisance
+from vcuda.models.protocol import LocalScore, Nuisance
 
 # With a step of 1.5 standard deviations the trapezoid rule errs by 2 exp(-2 pi² / 1.5²) = 3e-4 on a Gaussian.
 NOISE_STEP = 1.5
@@ -19,10 +16,19 @@ NOISE_DEPTH = 4.0
 NOISE_POINTS = 7
 
 
-def noise_grid(
-    shared: Nuisance, prior: EdgePrior, progress: ProgressCallback, *, keep: bool
-) -> tuple[list[Lattice], np.ndarray, np.ndarray]:
-    """Return lattices at a grid of noise variances, their log weights in the evidence, and the variances.
+class HasTotal(Protocol):
+    """Sums over graphs; ``log_total`` is the sum over all of them."""
+
+    @property
+    def log_total(self) -> float: ...
+
+
+SumsT = TypeVar("SumsT", bound=HasTotal)
+
+
+def noise_grid(shared: Nuisance, build: Callable[[LocalScore], SumsT]) -> tuple[list[SumsT], np.ndarray, np.ndarray]:
+    """Return the sums that are built at a grid of noise variances, their log weights in the evidence, and the
+    variances.
 
     Given a graph the log evidence is nearly c - A u - B exp(-u) with u the log variance, A = n d / 2 and B
     half the sum of squared residuals; two evaluations give B and so the best u, and repeating it follows the
@@ -35,12 +41,12 @@ def noise_grid(
     half_cells = 0.5 * shared.cells
     step = NOISE_STEP * half_cells**-0.5
 
-    def evaluate(log_variance: float) -> tuple[Lattice, float]:
+    def evaluate(log_variance: float) -> tuple[SumsT, float]:
         if log_variance < least:
             raise shared.rounded_away()
         variance = float(np.exp(log_variance))
-        lattice = build_lattice(shared.at(variance), prior, progress, keep=keep)
-        return lattice, lattice.log_total + shared.log_prior(variance) + log_variance
+        sums = build(shared.at(variance))
+        return sums, sums.log_total + shared.log_prior(variance) + log_variance
 
     centre = max(float(np.log(shared.guess())), least)
     for _ in range(20):

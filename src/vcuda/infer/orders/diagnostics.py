@@ -16,6 +16,8 @@ FAR_BELOW = 10.0
 WARN_DISAGREEMENT = 0.25
 WARN_SWAPS = 0.05
 WARN_DRAWS = 30.0
+# Graphs of a prior over graphs that are worth fewer than this many unweighted ones give an edge an error above .05.
+WARN_EFFECTIVE_GRAPHS = 100.0
 # Fewer sweeps than this make too few blocks to tell from each other whether the chains still drift.
 WARN_SWEEPS = 40
 # An edge that is no candidate may not be more probable than this.
@@ -122,6 +124,12 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     draws = numbers["effective_draws"]
     if draws is not None and draws < WARN_DRAWS:
         troubles.append(f"an open edge is known only as well as from {draws:.0f} independent graphs; run more sweeps")
+    effective = numbers.get("effective_graphs")
+    if effective is not None and effective < WARN_EFFECTIVE_GRAPHS:
+        troubles.append(
+            f"the graphs have so different numbers of orders that their weights leave {effective:.0f} effective ones; "
+            "use engine exact, fewer columns, or a prior over orders"
+        )
     if numbers["swap_rates"] and min(numbers["swap_rates"]) < WARN_SWAPS:
         troubles.append("neighbouring temperatures hardly trade places; use more levels")
     if not numbers["candidates_converged"]:
@@ -156,6 +164,8 @@ def judge(numbers: dict[str, Any], *, stopped: str | None) -> Status:
     if left:
         agree += f" ({left} of {numbers['replicas']} ended far below the best and were left out)"
     sentences = [agree, "nothing new in the last round of candidate parents"]
+    if effective is not None:
+        sentences.append(f"graphs are weighted by one over the number of their orders: {effective:.0f} effective ones")
     expected, largest = numbers["left_out_edges"] or 0.0, numbers["left_out_probability"] or 0.0
     if largest > WORTH_TELLING:
         sentences.append(

@@ -6,23 +6,30 @@ replicas, each a ladder of temperatures whose chains trade places. Edge probabil
 exact values given the order, and a sampled DAG is a sampled order with parent sets drawn from the tables. The
 only approximation beside the sampling is the choice of candidate parents (``candidates``); up to ``full``
 columns all others are candidates and there is none.
+
+With a prior over graphs instead of orders, what is sampled counts a graph once for each of its orders; so graphs are
+drawn from the sampled orders and weighted by one over the number of their orders (``graph_weights``).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
+from vcuda.graphs import count_orders
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer
 from vcuda.infer.compilation import single_precision, use_compilation_cache
 from vcuda.infer.devices import devices_of
 from vcuda.infer.edge_prior import EdgePrior
+from vcuda.infer.exact.partitions import log_dag_weight
 from vcuda.infer.orders.diagnostics import compare_replicas, differ, judge
+from vcuda.infer.orders.graph_weights import GraphWeights, weigh_by_orders
 from vcuda.infer.orders.ladders import BLOCK, Ladders, Record, SweepClock, annealing_schedule, log_evidence_estimates
 from vcuda.infer.orders.search import Search
 from vcuda.infer.orders.settings import Orders
@@ -40,17 +47,21 @@ SECONDS_TO_END = 2.3e-3
 # Annealing that was too fast gives estimates of the log evidence that are too low by about half the square of their
 # spread, so that beyond this many nats they say nothing.
 MOST_SPREAD = 5.0
+# With a prior over graphs: graphs drawn for each one that was asked for, since weights make some of them count little.
+DRAWS_EACH = 5
+# The weight of all DAGs under knowledge takes time 4^d; with more columns the evidence is left out.
+MOST_NODES_SUMMED = 12
 
 
 class OrdersResult(NamedTuple):
     """The posterior over DAGs by sampling orders.
 
-    ``edge_probabilities`` (d, d) are averages of exact values given the order. The graph of sample k belongs
-    to the order in row k of ``orders`` (s, d), first node first. ``log_evidence`` (of the table in the user's
-    units) is an estimate from annealing and the ladder, and None where its estimates by single chains spread by
-    more than 5 nats, as with many columns and hubs. ``noise_variance`` is the value of a shared unknown
-    noise variance, in units of the smallest column variance, and None for other scores. ``trace`` holds the
-    log scores of the cold chains.
+    ``edge_probabilities`` (d, d) are averages of exact values given the order, or, with a prior over graphs, weighted
+    shares of the samples. The graph of sample k belongs to the order in row k of ``orders`` (s, d), first node first.
+    ``log_evidence`` (of the table in the user's units) is an estimate from annealing and the ladder, and None where its
+    estimates by single chains spread by more than 5 nats, as with many columns and hubs. ``noise_variance`` is the
+    value of a shared unknown noise variance, in units of the smallest column variance, and None for other scores.
+    ``trace`` holds the log scores of the cold chains.
     """
 
     edge_probabilities: np.ndarray
@@ -231,27 +242,51 @@ def _summarise(
         "log_evidence_spread": spread,
         "devices": devices_of(ladders.mesh),
     }
-    status = judge(numbers, stopped=search.clock.stopped)
-
     states = np.concatenate(record.cold[agreement.first :])[:, agreement.kept].reshape(-1, tables.nodes)
-    # Evenly over all kept states, replicas mixed; every state once before any comes twice.
-    repeats = -(-samples // len(states))
-    picked = np.floor(np.arange(samples) * (repeats * len(states) / samples)).astype(np.int64) % len(states)
-    priorities = states[rng.permutation(picked)]
     search.clock.tell(0, "drawing graphs")
-    which, sources, targets = tables.draw(rng, priorities)
     labels = tuple(names) if names is not None else tuple(str(j) for j in range(tables.nodes))
-    counts = np.bincount(which, minlength=samples)
+    draws = samples if search.prior.over == "orders" else DRAWS_EACH * samples
+    drawn, orders = _draw(tables, states, draws, rng, labels)
+    edges = tables.dense(agreement.edges)
+    if search.prior.over == "graphs":
+        weighted = weigh_by_orders(drawn)
+        drawn = weighted.samples
+        edges = drawn.edge_probabilities()
+        numbers["effective_graphs"] = weighted.effective
+        evidence = _log_evidence_over_graphs(evidence, weighted, search.prior)
+    status = judge(numbers, stopped=search.clock.stopped)
     return OrdersResult(
-        edge_probabilities=tables.dense(agreement.edges),
-        samples=GraphSamples.from_counts(labels, counts, sources, targets),
-        orders=np.argsort(priorities, axis=1, kind="stable"),
+        edge_probabilities=edges,
+        samples=drawn,
+        orders=orders,
         log_evidence=evidence,
         noise_variance=search.variance if search.shared is not None else None,
         status=status,
         diagnostics=numbers,
         trace={"log_score": np.concatenate(record.energies)[..., 0] + tables.log_constant},
     )
+
+
+def _draw(
+    tables: ParentTables, states: np.ndarray, samples: int, rng: np.random.Generator, names: Sequence[str]
+) -> tuple[GraphSamples, np.ndarray]:
+    """Draw graphs given the sampled priorities (n, d), and return them with their orders (s, d)."""
+    # Evenly over all kept states, replicas mixed; every state once before any comes twice.
+    repeats = -(-samples // len(states))
+    picked = np.floor(np.arange(samples) * (repeats * len(states) / samples)).astype(np.int64) % len(states)
+    priorities = states[rng.permutation(picked)]
+    which, sources, targets = tables.draw(rng, priorities)
+    counts = np.bincount(which, minlength=samples)
+    return GraphSamples.from_counts(names, counts, sources, targets), np.argsort(priorities, axis=1, kind="stable")
+
+
+def _log_evidence_over_graphs(log_evidence: float | None, weighted: GraphWeights, prior: EdgePrior) -> float | None:
+    """Turn an evidence that is a mean over orders into one that counts each graph once; None where the weight of all
+    DAGs takes too long to sum."""
+    if log_evidence is None or not (prior.treats_edges_alike or prior.nodes <= MOST_NODES_SUMMED):
+        return None
+    log_orders = log(count_orders(prior.required))
+    return log_evidence + log_orders + weighted.log_mean - log_dag_weight(prior)
 
 
 def _log_noise_volume(shared: Nuisance, variance: float) -> float:

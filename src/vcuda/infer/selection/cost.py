@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import ConfigError
+from vcuda.infer.edge_prior import Over
 from vcuda.infer.exact import Exact, gigabytes_in_words, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
 from vcuda.infer.orders.candidates import TABLE_ENTRIES
@@ -40,19 +41,24 @@ class Cost(NamedTuple):
         return f"about {_duration(self.seconds)} and {max(self.gigabytes, 0.1):,.1f} GB of memory"
 
 
-def cost_of(engine: Exact | Orders | Variational, score: LocalScore) -> Cost | None:
+def cost_of(engine: Exact | Orders | Variational, score: LocalScore, *, over: Over = "orders") -> Cost | None:
     """What an engine will take for a score; None for one that was not measured (categories)."""
-    return _cost(engine, score, score.nodes)
+    return _cost(engine, score, score.nodes, over)
 
 
 def check_cost(
-    engine: Exact | Orders | Variational, score: LocalScore, *, available: int, seconds: float | None
+    engine: Exact | Orders | Variational,
+    score: LocalScore,
+    *,
+    over: Over = "orders",
+    available: int,
+    seconds: float | None,
 ) -> Cost | None:
     """Refuse what needs more than the ``available`` bytes, or an exact engine that cannot end in the ``seconds`` left.
 
     What is refused is refused with what would do. Limits of time are kept by the other engines themselves.
     """
-    cost = cost_of(engine, score)
+    cost = cost_of(engine, score, over=over)
     if cost is None:
         return None
     if isinstance(engine, Exact) and seconds is not None and cost.seconds > 3 * max(seconds, 1.0):
@@ -65,11 +71,11 @@ def check_cost(
     if cost.gigabytes <= free:
         return cost
     remedies = []
-    for other in (Orders(), Variational()):
+    for other in (Orders(), Variational()) if over == "orders" else (Orders(),):
         wants = None if isinstance(engine, type(other)) else cost_of(other, score)
         if wants is not None and wants.gigabytes <= free:
             remedies.append(f"use engine {type(other).__name__.lower()} ({wants.gigabytes:,.1f} GB)")
-    most = _most_columns(engine, score, free)
+    most = _most_columns(engine, score, free, over)
     remedies.append(f"choose at most {most:,} columns {HOW_TO_CHOOSE}" if most > 1 else "close other programs")
     raise ConfigError(
         f"engine {type(engine).__name__.lower()} would need about {gigabytes_in_words(cost.gigabytes)} of "
@@ -78,11 +84,11 @@ def check_cost(
     )
 
 
-def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int) -> Cost | None:
+def _cost(engine: Exact | Orders | Variational, score: LocalScore, nodes: int, over: Over) -> Cost | None:
     if isinstance(engine, Exact):
-        gigabytes = BASE + gigabytes_needed(score, nodes=nodes)
+        gigabytes = BASE + gigabytes_needed(score, nodes=nodes, over=over)
         # For other numbers of nodes only the memory is asked for.
-        return Cost(seconds_needed(score) if nodes == score.nodes else nan, gigabytes)
+        return Cost(seconds_needed(score, over=over) if nodes == score.nodes else nan, gigabytes)
     law = score.costs.get(type(engine).__name__.lower())
     if law is None:
         return None
@@ -110,10 +116,10 @@ def expected_sweeps(engine: Exact | Orders | Variational, nodes: int) -> float:
     return min(engine.usual_sweeps(nodes), max(1500, engine.sweeps)) if isinstance(engine, Orders) else 0.0
 
 
-def _most_columns(engine: Exact | Orders | Variational, score: LocalScore, free: float) -> int:
+def _most_columns(engine: Exact | Orders | Variational, score: LocalScore, free: float, over: Over) -> int:
     most = score.nodes
     while most > 1:
-        cost = _cost(engine, score, most)
+        cost = _cost(engine, score, most, over)
         if cost is None or cost.gigabytes <= free:
             break
         most = min(most - 1, int(0.95 * most))

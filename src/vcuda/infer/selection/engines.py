@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vcuda.infer.edge_prior import Over
 from vcuda.infer.exact import Exact, gigabytes_needed, seconds_needed
 from vcuda.infer.orders import Orders
 from vcuda.models.protocol import LocalScore
@@ -28,12 +29,13 @@ class EngineChoice(NamedTuple):
     is_quick: bool = False
 
 
-def choose_engine(score: LocalScore, *, seconds: float | None = None) -> EngineChoice:
-    """Choose by the kind of score, the number of columns, and the seconds that are left (None: no limit)."""
+def choose_engine(score: LocalScore, *, over: Over = "orders", seconds: float | None = None) -> EngineChoice:
+    """Choose by the kind of score, the number of columns, what the prior is over, and the seconds that are left (None:
+    no limit)."""
     exact = Exact()
     patience = PATIENCE_SECONDS if seconds is None else max(min(PATIENCE_SECONDS, 0.5 * seconds), QUICK_SECONDS)
-    needed = seconds_needed(score)
-    if gigabytes_needed(score) <= exact.memory_gb and needed <= patience:
+    needed = seconds_needed(score, over=over)
+    if gigabytes_needed(score, over=over) <= exact.memory_gb and needed <= patience:
         sentence = f"Engine exact: {score.nodes} columns are few enough to count every graph."
         return EngineChoice(exact, sentence, is_quick=needed <= QUICK_SECONDS)
     return EngineChoice(
