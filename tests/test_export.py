@@ -81,6 +81,7 @@ def table(names, *edges):
     return matrix
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(tables())
 @example(table(AWKWARD, AWKWARD[:2], AWKWARD[3:], AWKWARD[::4]))
