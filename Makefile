@@ -4,14 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-oldest lock check bench clean
+.PHONY: help env demo quick test test-oldest coverage fuzz lock check bench clean
 
 help:
 	@echo "make demo    fit the bundled Sachs cells and print the strongest edges"
-	@echo "make test    lint, types and all tests"
+	@echo "make quick   lint, types and the tests that are not slow: after every change"
+	@echo "make test    lint, types and all tests: before every merge"
 	@echo "make test-oldest   a part of the tests with the oldest dependencies that pyproject.toml allows (Python 3.11)"
 	@echo "make lock    write the versions of this environment to requirements-lock.txt, after make test has passed"
 	@echo "make check   lint, format and types only"
+	@echo "make coverage   all tests, and the lines of src that none of them runs"
+	@echo "make fuzz    thousands of hostile files (takes an hour; see CONTRIBUTING.md)"
 	@echo "make bench   the benchmarks of docs/ (takes long; see python -m benchmarks --help)"
 
 $(READY): pyproject.toml
@@ -27,11 +30,21 @@ demo: $(READY)
 	$(BIN)/vcuda fit sachs -o run-sachs --seed 0
 
 # One thread of BLAS for each worker of pytest: more wait for each other, at nearly twice the processor's time.
-test: export OPENBLAS_NUM_THREADS = 1
-test: export OMP_NUM_THREADS = 1
+quick test coverage: export OPENBLAS_NUM_THREADS = 1
+quick test coverage: export OMP_NUM_THREADS = 1
+quick: check
+	@echo "== tests that are not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
 test: check
 	@echo "== tests"
 	$(BIN)/python -m pytest -n auto
+
+coverage: $(READY)
+	$(BIN)/python -m pytest -n auto --cov --cov-report term:skip-covered --cov-report html
+
+fuzz: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m fuzzing
 
 # In an environment of its own: uv resolves every direct dependency to its lower bound, and is needed for nothing else.
 OLDEST := .venv-oldest
@@ -62,4 +75,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks all
 
 clean:
-	rm -rf $(VENV) $(OLDEST) run-sachs
+	rm -rf $(VENV) $(OLDEST) run-sachs htmlcov .coverage

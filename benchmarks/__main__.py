@@ -7,7 +7,6 @@ from importlib import import_module
 
 BENCHMARKS = {
     "sampling": "milliseconds a graph for every DAG distribution, up to 100,000 nodes",
-    "paper-preset": "preset `paper` on the authors' own data sets, beside the published numbers",
     "paper": "the paper's experiments, every method on the same data sets (see paper --help)",
     "accuracy": "every engine and score on data with a known graph, in suites (see accuracy --help)",
     "peers": "our baselines beside the published numbers, dibs-lib and gcastle (see peers --help)",
@@ -19,7 +18,6 @@ BENCHMARKS = {
     "missing": "a tenth of the cells taken away: what imputation loses against the complete tables",
     "kills": "fits killed at random moments and resumed, beside the same fits left alone",
     "cluster": "a Dask cluster of local processes against one: the same posterior, and what it gains",
-    "fuzzing": "hostile tables, knowledge files and run folders: accepted, refused in a sentence, or broken",
     "picture": "the README's picture, from a fit of the Sachs cells",
 }
 

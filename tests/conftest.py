@@ -32,6 +32,32 @@ def pytest_runtest_protocol(item):
     os.environ.pop(ALLOWED, None)
 
 
+def processor_seconds() -> float:
+    """What this process and its children have computed so far; the clock also counts what others compute."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    began = processor_seconds()
+    yield
+    item.user_properties.append(("processor_seconds", processor_seconds() - began))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Name the tests that make a quick run slow."""
+    if config.option.markexpr != "not slow":
+        return
+    seen = {report.nodeid: dict(report.user_properties) for report in terminalreporter.stats.get("passed", [])}
+    # Twice what the mark says: the first to compile a program pays for all that use it.
+    long = {test: each["processor_seconds"] for test, each in seen.items() if each.get("processor_seconds", 0.0) > 1.0}
+    if long:
+        terminalreporter.section("computed for more than a second; mark them slow, or make them shorter")
+        for test, seconds in sorted(long.items(), key=lambda each: -each[1]):
+            terminalreporter.write_line(f"{seconds:5.1f} s  {test}")
+
+
 class Answer(NamedTuple):
     code: int
     out: str

@@ -1,7 +1,7 @@
 """Inputs that somebody might send to do harm, or by accident, each small: tables, knowledge files and run folders.
 
-Each has what the refusal must say, or None if the input is accepted. What ``python -m benchmarks fuzzing`` breaks comes
-here when it is fixed.
+Each has what the refusal must say, or None if the input is accepted. A case that ``make fuzz`` breaks
+comes here when it is fixed.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ class TestContract:
         assert hash(again) == hash(spec)
         assert to_json(spec)["name"] == name == kind.name
 
+    @pytest.mark.slow
     def test_graphs_are_acyclic_and_named(self, name, preset):
         result = result_of(name, preset)
         assert isinstance(result, Outcome)
@@ -94,6 +95,7 @@ class TestContract:
         assert all(isinstance(series, np.ndarray) for series in result.trace.values())
         assert result.status.sentence.endswith(".")
 
+    @pytest.mark.slow
     def test_a_deadline_ends_it_with_a_whole_result(self, name, preset):
         spec = getattr(BASELINES[name].spec, preset)(**LONG.get(name, {}))
         begun = time.monotonic()
@@ -127,6 +129,7 @@ class TestContract:
             assert again.held_out(table()) == posterior.held_out(table())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(LONG))
 def test_the_user_can_interrupt(name):
     def stop(progress):
@@ -137,6 +140,7 @@ def test_the_user_can_interrupt(name):
     assert "the user" in result.status.sentence
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state():
     far_too_fast = {"grandag": {"learning_rate": 1e200}, "mcsl": {"learning_rate": 1e30}}
     for name, changes in far_too_fast.items():
@@ -146,6 +150,7 @@ def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state():
         assert result.graph_posterior.graphs.all_acyclic()
 
 
+@pytest.mark.slow
 def test_the_smallest_table_will_do():
     data = vcuda.as_dataset(np.random.default_rng(0).normal(size=(5, 2)))
     for name, method in BASELINES.items():

@@ -55,6 +55,7 @@ class TestOrder:
         np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-3)
         np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-3)
 
+    @pytest.mark.slow
     def test_derivatives_are_those_of_the_fixed_point(self, monkeypatch):
         monkeypatch.setattr("vcuda.baselines.bayesdag_model.TOLERANCE", 1e-13)
         upstream = np.random.default_rng(0).normal(size=(NODES, NODES))
@@ -68,6 +69,7 @@ class TestOrder:
         # The system, whose smallest eigenvalue but one is 0.5, is solved with 1e-5 added to its diagonal.
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
+    @pytest.mark.slow
     def test_a_node_far_off_leaves_the_derivatives_of_the_others(self):
         near = np.array([0.0091, 0.0097, 0.011, 0.0116, 0.012, 0.0121, 0.014, 0.0125, 0.0105])
         upstream = np.random.default_rng(2).normal(size=(10, 10)).astype(np.float32)
@@ -91,6 +93,7 @@ class TestOrder:
         # Far numbers leave exp(-50 * 0.1 / 2) = 0.08 to neighbours at scale 1, and nothing at scale 30.
         np.testing.assert_allclose(found, expected, atol={1e-6: 1e-3, 1.0: 0.12, 30.0: 1e-6}[scale])
 
+    @pytest.mark.slow
     def test_the_larger_number_is_the_cause_and_gradients_are_those_of_the_dense_product(self):
         lower, upstream = np.tril(np.ones((4, 4)), -1), np.random.default_rng(1).normal(size=(4, 4))
         numbers = jnp.asarray(self.numbers, dtype=jnp.float32)
@@ -146,6 +149,7 @@ class TestSampler:
         np.testing.assert_allclose(moved.momentum, after, rtol=1e-5)
         np.testing.assert_allclose(moved.value, value - step * scale * after, rtol=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("noise", [1.0, 0.5])
     def test_the_stationary_law_of_a_known_target(self, noise):
         """Normal targets of three widths, many chains at once, with the preconditioner held fast at one.
@@ -183,6 +187,7 @@ class TestSampler:
             # The error of the steps is of the order (step / width)² = 0.75 % for the narrowest, measured in its units.
             np.testing.assert_allclose(exact[0, 0], (noise * width) ** 2, rtol=2 * (step / width) ** 2)
 
+    @pytest.mark.slow
     def test_averaging_the_chains_heats_them_by_their_number(self):
         """With the preconditioner held fast, a tenth of the gradient is the target at ten times the temperature."""
         size, rate, width = 4000, 3e-4, 0.2
@@ -245,6 +250,7 @@ class TestLosses:
             slopes.append(-(graph * (used.T @ (residual / np.exp(2 * log_scale)))) / 6 + weights / 50)
         return losses, np.array(slopes)
 
+    @pytest.mark.slow
     def test_they_are_what_is_written(self):
         program, state = start(BayesDag.reference(chains=CHAINS, sparse_start=True))
         expected, _ = self.by_hand(state, -1.0)
@@ -297,6 +303,7 @@ class TestLosses:
         np.testing.assert_allclose(cached[2] - thrice[2], 2 * entropy / 50, rtol=1e-4)
         assert cached[:2] == thrice[:2]
 
+    @pytest.mark.slow
     def test_entropy_with_and_without_the_constant(self):
         seen = []
         for raw in (True, False):
@@ -335,6 +342,7 @@ class TestLosses:
         found = jax.jit(lambda rows: predict(functions, graph, messages_of(functions, rows)))(self.rows[:3])
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("sees_ranks", [False, True])
     def test_a_normalised_helper_by_its_formula(self, sees_ranks):
         rng = np.random.default_rng(3)
@@ -366,6 +374,7 @@ def chain(rows=250, seed=0):
 
 
 class TestFits:
+    @pytest.mark.slow
     def test_neighbours_are_found_and_predictions_are_in_the_units_of_the_data(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=20)
         result = run_baseline(spec, chain(), seed=0)
@@ -387,12 +396,14 @@ class TestFits:
         left = ((chain(seed=1).values - seen.mean) ** 2).mean(axis=0) / chain(seed=1).values.var(axis=0)
         assert np.log(left).sum() < -2
 
+    @pytest.mark.slow
     def test_too_dear_edges_leave_nothing_and_say_so(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=3000)
         result = run_baseline(spec, chain(), seed=0)
         assert result.status.code == "warning"
         assert "all but empty" in result.status.sentence
 
+    @pytest.mark.slow
     def test_the_cost_that_predicts_best_is_kept(self):
         spec = BayesDag.reference(chains=CHAINS, samples=30, epochs=600, sparsity=(3000, 20))
         result = run_baseline(spec, chain(), seed=0)
@@ -418,6 +429,7 @@ class TestFits:
         assert np.isfinite(result.graph_posterior.scores).all()
         assert result.graph_posterior.graphs.all_acyclic()
 
+    @pytest.mark.slow
     def test_curves_run_and_give_graphs_only(self):
         spec = BayesDag.corrected(nonlinear=True, chains=2, samples=4, epochs=2, thin=2, sparsity=1.0)
         assert spec.helper_sees_ranks

@@ -321,6 +321,7 @@ def test_exact_is_the_sum_over_all_graphs_of_four_columns():
     assert posterior.diagnostics["log_evidence"] == pytest.approx(evidence, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_orders_agrees_with_exact():
     table = simulated(400, seed=2)
     exact = vcuda.fit(table, model="categorical", engine="exact")
@@ -613,6 +614,7 @@ def test_every_question_has_an_answer(posterior, tmp_path):
     assert "model=&#x27;categorical&#x27;" in page
 
 
+@pytest.mark.slow
 def test_commands(run, tmp_path):
     simulated(300, seed=1).to_csv(tmp_path / "t.csv", index=False)
     simulated(200, seed=2).to_csv(tmp_path / "test.csv", index=False)
@@ -649,6 +651,7 @@ def test_commands(run, tmp_path):
 PAGE = Path(__file__).parent.parent / "docs" / "categorical.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs_as_it_stands_and_prints_what_it_shows(capsys):
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)

@@ -75,6 +75,7 @@ def asked(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_version_and_help(run):
     assert run("--version").out == f"vcuda {vcuda.__version__}\n"
     commands = ("fit", "check", "sample", "evaluate", "simulate", "datasets")
@@ -206,6 +207,7 @@ def test_a_run_has_all_its_files(fitted, simulated):
         assert tuple(stored["names"]) == posterior.names
 
 
+@pytest.mark.slow
 def test_one_seed_one_result(run, simulated, tmp_path):
     def edges(seed: int) -> str:
         folder = tmp_path / "run"
@@ -218,6 +220,7 @@ def test_one_seed_one_result(run, simulated, tmp_path):
     assert edges(3) == first
 
 
+@pytest.mark.slow
 def test_the_report_of_a_fit(run, simulated, tmp_path):
     folder = tmp_path / "my run"
     answer = run("fit", simulated / "train.csv", "-o", folder, "--samples", "5")
@@ -241,6 +244,7 @@ def test_the_report_of_a_fit(run, simulated, tmp_path):
     assert {path.name for path in folder.iterdir()} == FILES
 
 
+@pytest.mark.slow
 def test_json_and_quiet(run, simulated, tmp_path):
     spoken = run("fit", simulated / "train.csv", "-o", tmp_path / "run", "--json")
     summary = json.loads(spoken.out)
@@ -253,6 +257,7 @@ def test_json_and_quiet(run, simulated, tmp_path):
     assert quiet.err == ("" if summary["status"] == "ok" else f"vcuda: {summary['status_sentence']}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1), ("interrupted", 130)])
 def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tmp_path, monkeypatch):
     posterior = replace(vcuda.Posterior.load(fitted), status=vcuda.Status(status, "Do not trust it."))
@@ -343,6 +348,7 @@ def shell(command: str, **options) -> subprocess.CompletedProcess:
 needs_linux = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
 
+@pytest.mark.slow
 @needs_linux
 @pytest.mark.parametrize("closed", ["/dev/full", "&-"])
 def test_results_that_cannot_be_printed_are_told_and_the_run_is_kept(closed, simulated, tmp_path):
@@ -360,6 +366,7 @@ def test_help_that_cannot_be_printed_is_no_fault():
     assert (done.returncode, done.stderr) == (2, "vcuda: the operating system reports: No space left on device.\n")
 
 
+@pytest.mark.slow
 def test_a_deleted_working_directory_is_told(simulated, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -371,6 +378,7 @@ def test_a_deleted_working_directory_is_told(simulated, tmp_path):
     assert "no run can be written into 'run'" in done.stderr
 
 
+@pytest.mark.slow
 @needs_linux
 @pytest.mark.parametrize("megabytes", [400, 1000])
 def test_too_little_address_space_is_told(megabytes, simulated, tmp_path):
@@ -449,6 +457,7 @@ def test_ctrl_c_before_the_first_report_saves_nothing(run, simulated, tmp_path, 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_ctrl_c_between_reports_ends_the_fit(run, simulated, tmp_path, monkeypatch, leaving):
     monkeypatch.setattr(fitting, "shown_progress", interrupting(2))
     trained = ("--engine", "straight-through", "--model", "linear")
@@ -563,6 +572,7 @@ def test_a_reader_that_leaves_is_no_error():
     assert err == ""
 
 
+@pytest.mark.slow
 def test_an_encoding_without_the_names_is_no_error(tmp_path):
     pd.DataFrame(np.eye(6)[:, :3] + np.arange(6)[:, None], columns=["größe", "länge", "höhe"]).to_csv(
         tmp_path / "t.csv", index=False
@@ -653,6 +663,7 @@ def test_sample_refuses(run, fitted, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.csv"]
 
 
+@pytest.mark.slow
 def test_evaluate(run, fitted, simulated):
     arguments = ("evaluate", fitted, "--truth", simulated / "graph.csv", "--seed", 2, "--samples", 50)
     posterior = vcuda.Posterior.load(fitted)

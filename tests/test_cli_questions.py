@@ -31,6 +31,7 @@ def same(records: list[dict], table: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(records, columns=table.columns), table.reset_index(drop=True))
 
 
+@pytest.mark.slow
 def test_edges(run, posterior, folder):
     same(parsed(run("edges", folder, "--minimum", "0.2", "--json"))["edges"], posterior.edges(minimum=0.2))
     graph = posterior.consensus()
@@ -63,6 +64,7 @@ def test_effect(run, posterior, folder):
     assert posterior.effect(first, last).sentence in run("effect", folder, first, last).out
 
 
+@pytest.mark.slow
 def test_next(run, posterior, folder):
     same(parsed(run("next", folder, "--json"))["experiments"], posterior.next_experiment())
     name = posterior.names[0]

@@ -172,6 +172,7 @@ def test_an_interrupt_ends_the_waiting_and_nothing_else(workers):
     assert workers.map(_scaled, [1, 2], shared={"factor": 1}) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_survived(client, workers):
     shared = {"factor": 1.0, "much": np.ones(1000)}
     workers.map(_scaled, [1, 2], shared=shared)
@@ -185,6 +186,7 @@ def test_a_worker_that_dies_is_survived(client, workers):
     assert workers.map(_scaled, list(range(8)), shared=shared) == [float(k) for k in range(8)]
 
 
+@pytest.mark.slow
 def test_an_item_that_kills_its_workers_ends_with_a_sentence(workers):
     with pytest.raises(ClusterError, match="several workers died on the same part of the fit"):
         workers.map(_deadly, [0])
@@ -234,6 +236,7 @@ def eager(monkeypatch):
     monkeypatch.setattr(score_tables, "SPREAD_CHEAP_ENTRIES", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_scores_ahead_change_no_bit_of_a_growing_table(monkeypatch):
     table, spec = wavy(16, 60), vcuda.Orders(sweeps=20, max_sweeps=20, annealing=20, round_sweeps=10, rounds=3)
@@ -273,6 +276,7 @@ def test_tables_filled_elsewhere_are_the_same(spec):
     assert np.array_equal(alone.shifts, apart.shifts)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("settings", [nullcontext, double_precision], ids=["usual", "double"])
 def test_a_chain_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(settings):
@@ -311,6 +315,7 @@ def columns_for(name: str) -> int:
     return 5 if name == "straight-through" else 22
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_restart_depends_neither_on_those_beside_it_nor_on_settings_of_a_worker(name, monkeypatch):
@@ -331,6 +336,7 @@ class Interrupted(Pretended):
         return super().map(function, items, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path):
@@ -371,6 +377,7 @@ def test_workers_that_are_slower_are_left(monkeypatch):
 # Fits on the cluster ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_gaussian_process_is_the_same_on_a_cluster(client, monkeypatch):
     monkeypatch.setattr(ladders, "WORTH_SECONDS", np.inf)  # replicas have a test of their own, and compile for seconds
@@ -385,12 +392,14 @@ def test_a_gaussian_process_is_the_same_on_a_cluster(client, monkeypatch):
     assert alone.summary().keys() == together.summary().keys()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_replicas_and_tables_are_the_same_on_a_cluster(client):
     given = {"model": "linear", "engine": vcuda.Orders(sweeps=20, max_sweeps=20), "seed": 2}
     assert same(fitted(wavy(6, 100), **given), fitted(wavy(6, 100), client=client, **given))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["variational", "straight-through"])
 def test_restarts_are_the_same_on_a_cluster(client, name, monkeypatch):
@@ -408,6 +417,7 @@ def test_restarts_are_the_same_on_a_cluster(client, name, monkeypatch):
     assert same(alone, together)
 
 
+@pytest.mark.slow
 def test_fillings_are_the_same_on_a_cluster(client):
     table = wavy(4, 120)
     table[np.random.default_rng(1).random(table.shape) < 0.1] = np.nan
@@ -468,6 +478,7 @@ def test_a_bad_cell_is_refused_in_the_same_words_wherever_it_is_read(folders, tm
     assert str(here.value) == str(there.value)
 
 
+@pytest.mark.slow
 def test_a_dask_dataframe_is_a_table_like_any_other(folders, client, workers):
     import dask.dataframe as dd
 
@@ -538,6 +549,7 @@ class _Numbered:
         return f"case {self.index}"
 
 
+@pytest.mark.slow
 def test_groups_of_the_grid_are_measured_by_workers_and_written_here(workers, tmp_path):
     from benchmarks.processes import Runner
     from benchmarks.records import Records
@@ -560,6 +572,7 @@ def test_groups_of_the_grid_are_measured_by_workers_and_written_here(workers, tm
     assert len(seen) == 3, "what is stored is not measured again"
 
 
+@pytest.mark.slow
 def test_the_page_runs_as_it_stands(capsys):
     page = (Path(__file__).parent.parent / "docs" / "clusters.md").read_text(encoding="utf-8")
     ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, flags=re.DOTALL)

@@ -340,6 +340,7 @@ def test_the_run_tells_the_choice_and_how_to_make_it_again(run, odd, tmp_path):
     assert "--columns b,a" in (shell_line(by_name) or "")
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_resumed_takes_the_same_columns(run, odd, tmp_path, monkeypatch):
     for name, value in (("PATIENCE", 0.0), ("APART", 0.0), ("WRITING", 1e9)):
         monkeypatch.setattr(checkpoint_files, name, value)

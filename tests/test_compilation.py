@@ -43,6 +43,7 @@ def used_folder(**environment):
     return seen.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_users_own_cache_is_left_alone_and_an_unwritable_one_is_done_without(tmp_path):
     own = str(tmp_path / "own")
     assert used_folder(JAX_COMPILATION_CACHE_DIR=own, **{VARIABLE: str(tmp_path / "ours")}) == own

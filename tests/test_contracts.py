@@ -1,5 +1,6 @@
 """One list of promises, and everything that must keep them."""
 
+import inspect
 import json
 import sys
 import types
@@ -35,6 +36,7 @@ def test_a_spec_survives_json_and_is_hashable(spec, known):
 
 @pytest.mark.parametrize("family", [spec() for spec in DAG_DISTRIBUTIONS.values()], ids=lambda family: family.name)
 class TestDagDistributions:
+    @pytest.mark.slow
     def test_every_sample_is_an_allowed_dag(self, family):
         params = family.init(jax.random.key(0), NODES)
         allowed = no_self_loops(NODES)
@@ -44,12 +46,14 @@ class TestDagDistributions:
         assert all(is_dag(np.asarray(graph) > 0) for graph in graphs)
         assert not np.asarray(graphs)[:, ~allowed].any()
 
+    @pytest.mark.slow
     def test_compiled_equals_eager(self, family):
         params = family.init(jax.random.key(0), NODES)
         allowed = no_self_loops(NODES)
         eager = family.sample(jax.random.key(2), params, allowed)
         np.testing.assert_array_equal(jax.jit(family.sample)(jax.random.key(2), params, allowed), eager)
 
+    @pytest.mark.slow
     def test_the_gradient_is_finite_and_not_nothing(self, family):
         params = family.init(jax.random.key(0), NODES)
         target = np.random.default_rng(0).normal(size=(NODES, NODES)).astype(np.float32)
@@ -60,6 +64,7 @@ class TestDagDistributions:
 
 @pytest.mark.parametrize("model", [spec() for spec in MODELS.values()], ids=lambda model: model.name)
 class TestModels:
+    @pytest.mark.slow
     def test_only_parents_matter(self, model):
         graph = np.zeros((NODES, NODES), np.float32)
         graph[0, 1] = graph[1, 2] = 1
@@ -71,6 +76,7 @@ class TestModels:
         changed = np.abs(np.asarray(model.predict(params, rows, graph) - before)).max(axis=0) > 1e-6
         assert changed.tolist() == [False, True, False, False, False]
 
+    @pytest.mark.slow
     def test_compiled_equals_eager(self, model):
         params = model.init(jax.random.key(0), NODES)
         rows = np.random.default_rng(0).normal(size=(4, NODES)).astype(np.float32)
@@ -207,7 +213,62 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("options", FITS.values(), ids=FITS)
+# Every question that a posterior has a method for, as numbers; X1 and X2 are two of the names.
+QUESTIONS = {
+    "consensus": lambda posterior: posterior.consensus().graph,
+    "map": lambda posterior: posterior.map(draws=50).graph,
+    "cpdag": lambda posterior: posterior.cpdag(draws=50).directed,
+    "ancestors": lambda posterior: posterior.ancestors(draws=50),
+    "paths": lambda posterior: posterior.paths("X1", "X2", draws=50).probability,
+    "blanket": lambda posterior: posterior.blanket("X2", draws=50).members.probability,
+    "next_experiment": lambda posterior: posterior.next_experiment(draws=50)[["information", "edges_oriented"]],
+    "effect": lambda posterior: posterior.effect("X1", "X2", draws=30).draws,
+    "effects": lambda posterior: posterior.effects(draws=30).probability_zero,
+    "compare": lambda posterior: posterior.compare(posterior).sum_of_differences,
+}
+
+
+def check_answers(posterior, again):
+    """Every question has an answer, which is that of the run folder, and answers agree with each other."""
+    found = posterior.effect("X1", "X2", draws=30)
+    assert found.draws.shape == (30,)
+    assert np.isfinite(found.curve.to_numpy()).all()
+    assert found.linear == (posterior.provenance["model"]["name"] == "linear")
+    for question, answer in QUESTIONS.items():
+        if question == "effects" and not found.linear:
+            continue  # refused: curves have no one number
+        assert np.isfinite(np.asarray(answer(posterior), dtype=float)).all(), question
+        np.testing.assert_array_equal(answer(again), answer(posterior), err_msg=question)
+    assert is_dag(posterior.consensus().graph)
+    assert is_dag(posterior.map(draws=50).graph)
+    assert posterior.cpdag(draws=50).directed.between(0, 1).all()
+    assert posterior.blanket("X2", draws=50).members.probability.between(0, 1).all()
+    upstream = posterior.ancestors(draws=50)
+    assert (upstream.to_numpy() >= posterior.sample(50).edge_probabilities() - 1e-9).all()
+    assert posterior.paths("X1", "X2", draws=50).probability == pytest.approx(upstream.loc["X1", "X2"])
+    assert again.compare(posterior).sum_of_differences == 0
+
+
+def test_every_question_is_asked_here_and_has_its_place_on_the_page():
+    page = (Path(__file__).parent.parent / "docs" / "questions.md").read_text(encoding="utf-8")
+    # A question is a method that takes its answer from the summaries.
+    asked = {
+        name
+        for name, method in vars(vcuda.Posterior).items()
+        if inspect.isfunction(method) and not name.startswith("_") and "vcuda.summaries" in inspect.getsource(method)
+    }
+    assert asked == QUESTIONS.keys()
+    assert all(f".{question}(" in page or f"`{question}(" in page for question in (*QUESTIONS, "plot"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    # What is not compiled is quick.
+    [
+        pytest.param(options, id=name, marks=[] if name.startswith("exact linear") else [pytest.mark.slow])
+        for name, options in FITS.items()
+    ],
+)
 def test_every_engine_keeps_the_promises(options, tmp_path):
     table = vcuda.simulate("sf", nodes=NODES, edges=NODES, rows=80, test_rows=10, seed=5).train
     before = table.values.copy()
@@ -229,14 +290,16 @@ def test_every_engine_keeps_the_promises(options, tmp_path):
     again = vcuda.Posterior.load(tmp_path / "run")
     np.testing.assert_array_equal(again.edge_probabilities, posterior.edge_probabilities)
     np.testing.assert_array_equal(again.sample(100, seed=0).dense(), graphs.dense())
+    check_answers(posterior, again)
 
 
+@pytest.mark.slow
 def test_the_family_of_the_contributing_page_is_complete(monkeypatch, tmp_path):
     """A module and a line: nothing else has to change for a fit, its predictions and its run folder."""
     page = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     module = types.ModuleType("bic_of_the_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(page.split("```python\n")[1].split("```")[0], module.__dict__)
+    exec(page.split("## Add a model family")[1].split("```python\n")[1].split("```")[0], module.__dict__)
     monkeypatch.setitem(FAMILIES._homes, "bic", module.__name__)
     contract = TestScores()
     for name in dir(contract):

@@ -135,6 +135,7 @@ def test_every_dag_is_reachable_and_probabilities_sum_to_one(name, nodes):
         np.testing.assert_allclose(marginals, np.tensordot(graph_posterior, dags, axes=1), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "nodes", "size"),
     [
@@ -158,6 +159,7 @@ def test_sampled_frequencies_follow_the_law(name, sampler, nodes, size):
         assert chi_square_p_value(graphs, *dag_law(edges, orders, uniform)) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [sample_compiled, sample_bulk_sparse])
 @pytest.mark.parametrize("name", CASES)
 def test_forbidden_edges_leave_the_law_of_the_others(name, sampler):
@@ -171,6 +173,7 @@ def test_forbidden_edges_leave_the_law_of_the_others(name, sampler):
     assert chi_square_p_value(graphs, dags[possible], graph_posterior[possible]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_divergence_of_edges_is_that_of_all_indicator_matrices(name):
     spec, params = case(name, 3)
@@ -188,6 +191,7 @@ def test_divergence_of_edges_is_that_of_all_indicator_matrices(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["priority", "priority per node"])
 def test_divergence_and_entropy_of_priorities_are_the_integrals(name):
     spec, params = case(name, 4)
@@ -219,6 +223,7 @@ def test_divergence_bounds_that_of_orders_and_of_graphs(name, nodes):
     assert 0.0 < of_graphs <= float(kl.edges) + of_orders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAG_DISTRIBUTIONS)
 def test_ten_thousand_graphs_are_all_acyclic_and_depend_on_the_key_alone(name):
     nodes, size = 15, 10_000
@@ -246,6 +251,7 @@ def test_priorities_depend_on_the_generator_alone(name):
     assert drawn[0].shape == (5, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAG_DISTRIBUTIONS)
 def test_forbidden_edges_have_no_gradient_whatever_their_logit(name):
     spec = DAG_DISTRIBUTIONS[name]()

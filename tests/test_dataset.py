@@ -265,6 +265,7 @@ def test_available_memory_is_a_plausible_number():
     assert 1e7 < checks.memory_available() < 1e14
 
 
+@pytest.mark.slow
 def test_a_wide_text_table_is_read(tmp_path):
     # A line of 3,000 cells of 24 characters is longer than most blocks of a reader are meant for.
     values = np.random.default_rng(0).standard_normal((6, 3000))

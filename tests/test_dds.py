@@ -80,6 +80,7 @@ class TestStep:
             by_order[node] = (by_permutation * change).sum() / 2e-5
         return loss, by_logits, by_order, by_product * graph
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("prior", ["kl", "original"])
     def test_loss_gradient_and_step_are_what_is_written(self, prior):
         spec = Dds(hidden=(), bias=False, prior=prior)
@@ -133,6 +134,7 @@ class TestStep:
             part = slice(3 * epoch, 3 * epoch + 3)
             assert sorted(batches.rows[part][batches.weight[part] > 0].tolist()) == list(range(10))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bias", [False, True])
     def test_predictions_are_those_of_the_stored_law(self, bias):
         layers = Program(Dds(hidden=(3, 5), bias=bias)).init(np.random.default_rng(0), NODES).trained.layers
@@ -141,6 +143,7 @@ class TestStep:
         stored = as_networks(layers, np.zeros(NODES), 0.0).predict(graph > 0, rows)
         np.testing.assert_allclose(predict(layers, jnp.asarray(graph), jnp.asarray(rows)), stored, atol=1e-6)
 
+    @pytest.mark.slow
     def test_without_biases_a_node_without_parents_is_not_drawn_to_any(self):
         layers = Program(Dds(hidden=(3,), bias=False)).init(np.random.default_rng(0), NODES).trained.layers
         slope = jax.grad(lambda graph: predict(layers, graph, jnp.asarray(rows_of(9))).sum())
@@ -154,6 +157,7 @@ class TestTemperature:
         gradient = jax.jit(jax.grad(program.sampled_loss))(state.trained, jax.random.key(1), rows_of(30), ones, allowed)
         return gradient.dags
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("order", "extreme"), [("topk", 1e6), ("topk", 1e-5), ("sinkhorn", 1e6)])
     def test_hot_and_cold_orders_feel_nothing_and_edges_do_not_care(self, order, extreme):
         """Hot, all permutations are the same mean; cold, the nearest one does not change. Edges have their own.
@@ -200,6 +204,7 @@ class TestOutput:
         assert settled_order(SinkhornParams(np.zeros((3, 3)), ranks)).tolist() == [2, 0, 1]
         assert np.argwhere(admitted(np.array([2, 0, 1]))).tolist() == [[0, 1], [2, 0], [2, 1]]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("order", ["topk", "sinkhorn"])
     def test_marginals_are_those_of_the_draws(self, order):
         params, allowed = parameters(order), ~np.eye(NODES, dtype=bool)
@@ -216,6 +221,7 @@ class TestOutput:
 
 
 class TestFits:
+    @pytest.mark.slow
     def test_the_best_state_is_kept_and_patience_ends_it(self, curved):
         spec = Dds.corrected(hidden=(), patience=3, epochs=2000, learning_rate=0.05, graph_learning_rate=0.1)
         result = run_baseline(spec, curved(rows=200), seed=0)
@@ -226,6 +232,7 @@ class TestFits:
         assert all(looks[k] > looks[k + 1 : k + 4].min() for k in range(len(looks) - 4))
         assert result.diagnostics["best_epoch"] == 2 * (1 + int(looks.argmin()))
 
+    @pytest.mark.slow
     def test_scores_of_the_two_presets(self, curved):
         few = {"hidden": (4,), "epochs": 6, "graph_learning_rate": 0.1}
         settled = run_baseline(Dds.reference(**few), curved(rows=500), seed=0)
@@ -239,6 +246,7 @@ class TestFits:
         share, seen = free.graph_posterior.graphs.edge_probabilities(), free.graph_posterior.scores
         assert np.all(np.abs(share - seen) <= 4 * np.sqrt(seen * (1 - seen) / 3000))
 
+    @pytest.mark.slow
     def test_the_divergence_expects_fewer_edges_than_the_original_prior(self, curved):
         options = {"hidden": (), "epochs": 60, "patience": 100, "graph_learning_rate": 0.05, "scores": "marginals"}
         original, divergence = (
@@ -247,12 +255,14 @@ class TestFits:
         )
         assert divergence < original
 
+    @pytest.mark.slow
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self, curved):
         result = run_baseline(Dds.corrected(hidden=(4,), epochs=4, learning_rate=1e30), curved(rows=50), seed=0)
         assert result.status.code == "failed"
         assert np.isfinite(result.graph_posterior.scores).all()
         assert result.graph_posterior.graphs.all_acyclic()
 
+    @pytest.mark.slow
     def test_what_was_not_preselected_has_no_score(self, curved):
         result = run_baseline(Dds.corrected(hidden=(), epochs=2, preselect_from=2), curved(rows=100), seed=0)
         assert result.graph_posterior.scores[3, 1] == 0
@@ -269,6 +279,7 @@ class TestFits:
             Dds(hidden=(0,))
 
 
+@pytest.mark.slow
 def test_types_of_the_state_do_not_change_between_steps():
     """Or else the first chunk would be compiled twice."""
     program, state = start(Dds(hidden=(3,)))

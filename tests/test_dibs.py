@@ -129,6 +129,7 @@ class TestGraphPrior:
 class TestLikelihoodSlope:
     """By the edge scores, for three nodes, where the expectation is a sum over 64 graphs."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("weighting", "tabulated"), [("graph", True), ("graph", False), ("node", True)])
     def test_score_estimator_against_enumeration(self, weighting, tabulated, monkeypatch):
         monkeypatch.setattr(dibs_likelihoods, "TABLE_NODES", 16 if tabulated else 0)
@@ -149,6 +150,7 @@ class TestLikelihoodSlope:
         assert np.abs((found.mean(axis=0) - exact)[EDGES] / error).max() < 5
         assert not found[:, ~EDGES].any()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("likelihood", ["bge", "linear", "nonlinear"])
     def test_reparameterised_estimator_against_differences(self, likelihood):
         """With the same noise the estimate is the exact gradient of a function that can be written down."""
@@ -171,6 +173,7 @@ class TestLikelihoodSlope:
         expected = differences(log_mean, scores, step=1e-2 if coarse else 1e-5)
         np.testing.assert_allclose(slope, expected, rtol=2e-2 if coarse else 1e-5, atol=2e-2 if coarse else 1e-5)
 
+    @pytest.mark.slow
     def test_parameters_against_enumeration(self):
         copies, values = 20, little_table()
         program = Program(Dibs(likelihood="linear", samples=20_000))
@@ -209,6 +212,7 @@ class TestBGe:
         for target, parents in ((0, []), (1, [0]), (3, [0, 2]), (2, [0, 1, 3])):
             assert ours.score(target, parents) == pytest.approx(engines.score(target, parents), rel=1e-12)
 
+    @pytest.mark.slow
     def test_a_node_alone_is_a_chain_of_student_predictions(self):
         """Precision ~ Gamma(3/2, rate 1/4) and mean ~ N(0, variance): each row given those before is Student's t."""
         column = little_table(rows=7, nodes=2)[:, 1]
@@ -254,6 +258,7 @@ class TestBGe:
         totals = [compiled(likelihood.local, prepared, (), graph).sum() for graph in (forward, forward.T)]
         assert totals[0] == pytest.approx(totals[1], rel=1e-12)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("few_kinds", [64, 3], ids=["told apart one by one", "sorted"])
     def test_tables_and_families_say_the_same_of_graphs_of_all_sizes(self, monkeypatch, few_kinds):
         monkeypatch.setattr(dibs_families, "FEW_KINDS", few_kinds)
@@ -335,6 +340,7 @@ class TestSteinSteps:
         found = self.direction(own + of_theta, of_theta, 500.0, theta, theta_slope)
         np.testing.assert_allclose(found, expected_theta / 5, rtol=1e-9)
 
+    @pytest.mark.slow
     def test_two_steps_by_hand(self):
         """At alpha = 0 only the normal prior with variance 1/k pulls; the second step has alpha = beta = 1."""
         program = Program(Dibs(particles=3, samples=4, constraint_samples=2))
@@ -354,6 +360,7 @@ class TestSteinSteps:
         np.testing.assert_allclose(state.particles.latent, latent, rtol=1e-6)
         assert int(state.taken) == 2
 
+    @pytest.mark.slow
     def test_slopes_are_the_sum_of_their_terms(self):
         """The chain from the edge scores to the vectors of the nodes, for all of the terms."""
         program = Program(Dibs(particles=2, samples=4, constraint_samples=2, graph_prior="sf", beta=0.5))
@@ -398,6 +405,7 @@ FEW = {"particles": 10, "samples": 32, "constraint_samples": 8}
 
 
 class TestFits:
+    @pytest.mark.slow
     def test_neighbours_are_found(self):
         """Of a chain BGe can tell the pairs but not the directions; so the two directions are counted together."""
         result = run_baseline(Dibs.corrected(**FEW, steps=600, edges_per_node=0.5), chain(), seed=0)
@@ -408,6 +416,7 @@ class TestFits:
         assert result.graph_posterior.graphs.all_acyclic()
         np.testing.assert_array_equal(result.trace["step"], np.arange(50, 601, 50))
 
+    @pytest.mark.slow
     def test_units_of_location_do_not_matter_when_centred(self):
         near, far = (
             run_baseline(Dibs.corrected(**FEW, steps=60), chain(shift=shift), seed=0) for shift in (0.0, 1000.0)
@@ -421,6 +430,7 @@ class TestFits:
                 moved, near.graph_posterior.networks.predict(graph, rows, index=k) + 1000.0, atol=1e-6
             )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("likelihood", ["linear", "nonlinear"])
     def test_joint_models_keep_a_function_for_each_sample(self, likelihood):
         spec = Dibs.corrected(
@@ -431,6 +441,7 @@ class TestFits:
         np.testing.assert_array_equal(result.graph_posterior.networks.log_variance, 0.0)
         assert result.graph_posterior.graphs.all_acyclic()
 
+    @pytest.mark.slow
     def test_numbers_that_are_not_finite_end_in_a_failure_with_a_sound_state(self):
         result = run_baseline(Dibs.corrected(**FEW, steps=60, learning_rate=1e200), chain(), seed=0)
         assert result.status.code == "failed"
@@ -523,6 +534,7 @@ class TestMinutes:
         small = Dibs.corrected(likelihood="linear", particles=4, samples=2, steps=10)
         assert small.within(1e-9, rows=1000, columns=10) == small
 
+    @pytest.mark.slow
     def test_a_fit_by_name_says_so(self):
         asked = []
 

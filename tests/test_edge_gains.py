@@ -50,6 +50,7 @@ def by_scores(score: LocalScore, graph: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 # Double precision leaves 1e-16 of scores of hundreds of nats, times the condition of the Gram matrix, some 1e4; single
 # precision 1e-7 of them, and Gram matrices of standardised features have conditions of about 1e3.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "variance", "tolerance"),
     [
@@ -73,6 +74,7 @@ def test_edge_gains_are_differences_of_scores(spec, variance, tolerance):
         np.testing.assert_allclose(found.gains[k][off_diagonal], gains[off_diagonal], atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_least_important_parents_are_left_out():
     prepared = EqualNoise(variance=1.0).prepare(table())
     graph = dags()[1]
@@ -89,6 +91,7 @@ def test_the_least_important_parents_are_left_out():
         assert found.score[0, j] == pytest.approx(prepared.score(j, kept.tolist()), abs=1e-8)
 
 
+@pytest.mark.slow
 def test_expected_squares_lead_to_the_mode_of_the_noise_variance():
     shared = EqualNoise().prepare(table())
     graph = dags()[2]

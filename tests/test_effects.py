@@ -154,6 +154,7 @@ def test_zero_effects_get_the_probability_of_no_path():
     np.testing.assert_allclose(found.curve.x.iloc[[0, -1]], [-0.75, 0.75])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["equal", "unequal"])
 def test_effects_follow_the_units(noise):
     """Equal noise knows one unit for all columns; unequal noise has one for each."""

@@ -239,6 +239,7 @@ def test_shared_noise_against_a_fine_grid_of_variances(rows, tolerance):
     assert np.abs(result.samples.edge_probabilities() - expected).max() < 5 * 0.0079
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "score",
     [
@@ -538,6 +539,7 @@ def test_twenty_nodes_fit_into_four_gigabytes_and_thirty_are_refused():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("spec", [BGe(), EqualNoise()], ids=["bge", "shared"])
 def test_no_more_memory_is_taken_than_was_said(spec, keep):

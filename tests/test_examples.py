@@ -11,6 +11,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["example-sachs", "example-clinic"])
 def test_every_block_prints_what_the_page_shows(page, tmp_path, monkeypatch, capsys, run):
     monkeypatch.chdir(tmp_path)

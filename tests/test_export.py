@@ -81,6 +81,7 @@ def table(names, *edges):
     return matrix
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(tables())
 @example(table(AWKWARD, AWKWARD[:2], AWKWARD[3:], AWKWARD[::4]))
@@ -120,9 +121,9 @@ def test_networkx_reads_the_files_by_name(posterior):
 
 
 def test_pandas_reads_the_csv(posterior):
-    frame = pd.read_csv(
-        io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False, float_precision="round_trip"
-    )
+    # As text first: how pandas is asked for the last digit of a number differs between its versions.
+    frame = pd.read_csv(io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False, dtype=str)
+    frame["probability"] = frame["probability"].map(float)
     frame = frame.assign(source=frame["source"].map(from_cell), target=frame["target"].map(from_cell))
     pd.testing.assert_frame_equal(frame, posterior.edges(minimum=1e-300), check_exact=True)
 

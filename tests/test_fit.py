@@ -277,6 +277,7 @@ def test_logarithms_are_told_and_undone():
     assert posterior.held_out(new)["log_likelihood"] > raw.held_out(new)["log_likelihood"] + 0.5
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_the_fit_with_a_status():
     data = vcuda.simulate("er", nodes=8, edges=8, rows=200, test_rows=10, seed=0).train
     long = {
@@ -287,7 +288,7 @@ def test_a_time_limit_ends_the_fit_with_a_status():
     for name, engine in long.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", vcuda.ConvergenceWarning)
-            posterior = vcuda.fit(data, model="linear", noise="equal", engine=engine, time_limit=3.0)
+            posterior = vcuda.fit(data, model="linear", noise="equal", engine=engine, time_limit=1.0)
         assert posterior.status.code == "interrupted", name
         assert "time limit" in posterior.status.sentence
         assert posterior.sample(10).all_acyclic()
@@ -307,6 +308,7 @@ def test_a_fit_uses_one_thread_of_blas(table):
 class TestOtherMethods:
     """Baselines through the same door."""
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
     def test_every_one_is_an_engine_by_name(self, table):
         for name in BASELINES:
@@ -315,6 +317,7 @@ class TestOtherMethods:
             assert posterior.provenance["prior"] is None
             assert posterior.graph_posterior.scores.shape == (4, 4)
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
     def test_presets_are_those_of_the_method(self, table):
         default, paper = (
@@ -328,6 +331,7 @@ class TestOtherMethods:
         posterior = vcuda.fit(table, engine=VarianceSort())
         assert posterior.provenance["engine"]["name"] == "variance-sort"
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
     def test_predictions_are_in_the_units_of_the_table(self, table):
         units = np.array([1.0, 100.0, 0.01, 5.0])

@@ -25,6 +25,7 @@ def _double():
 
 
 class TestConstraint:
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [1e-3, 0.3, 4.0])
     def test_value_and_gradient_are_those_of_the_exponential(self, size):
         matrix = size * np.random.default_rng(0).random((6, 6))
@@ -190,6 +191,7 @@ class TestSelection:
         a, b, c = rng.normal(size=(3, 400))
         return np.column_stack([a, b, c, a**2 + 0.5 * rng.normal(size=400)])  # no correlation with a
 
+    @pytest.mark.slow
     def test_neighbours_by_trees_find_a_square(self):
         kept = likely_inputs(self.values(), 3, seed=0, trees=50)
         assert kept.tolist() == [True, False, False, False]
@@ -223,6 +225,7 @@ class TestSelection:
 
 
 class TestFits:
+    @pytest.mark.slow
     def test_curves_are_found_with_their_directions(self, curved):
         data = curved()
         result = run_baseline(GranDag.corrected(), data, seed=0)
@@ -237,6 +240,7 @@ class TestFits:
         seen = graph_posterior.predict(np.random.default_rng(0), curved(seed=1).values, 1)
         assert seen.mse < 1.15 * (1 + 0.25 + 0.25 + 1) / 4
 
+    @pytest.mark.slow
     def test_reference_ranks_the_final_graph_alone(self, curved):
         result = run_baseline(GranDag.reference(iterations=2000), curved(), seed=0)
         np.testing.assert_array_equal(result.graph_posterior.scores > 0, result.graph_posterior.graphs.graph(0))
@@ -245,6 +249,7 @@ class TestFits:
         np.testing.assert_allclose(whole.graph_posterior.scores[on_graph], result.graph_posterior.scores[on_graph])
         assert np.count_nonzero(whole.graph_posterior.scores) > np.count_nonzero(result.graph_posterior.scores)
 
+    @pytest.mark.slow
     def test_a_linear_model_warms_up_unless_told_otherwise(self, curved):
         assert GranDag.corrected(hidden=()).warm_up == 2000
         assert GranDag.corrected(hidden=(), warm_up=7).warm_up == 7
@@ -258,6 +263,7 @@ class TestFits:
         found = np.abs(result.graph_posterior.networks.weights[0][0, [0, 2, 3], 1, 0])
         np.testing.assert_allclose(found, expected, atol=0.1)
 
+    @pytest.mark.slow
     def test_neighbours_are_chosen_first_where_asked(self, curved):
         data = curved(rows=100)
         result = run_baseline(GranDag.corrected(preselect_from=4, iterations=200, retrain=False), data, seed=0)

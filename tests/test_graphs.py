@@ -237,6 +237,7 @@ def meek_closure(graph):
     return directed | (adjacent & ~directed & ~directed.T)
 
 
+@pytest.mark.slow
 def test_large_graphs_take_a_moment():
     rng = np.random.default_rng(3)
     nodes, edges = 100_000, 150_000

@@ -1,6 +1,7 @@
 """Greedy climbs end at DAGs that no single change improves, and their orders agree with them."""
 
 import numpy as np
+import pytest
 
 from vcuda.data.simulate import simulate
 from vcuda.graphs import enumerate_dags, is_dag
@@ -53,6 +54,7 @@ def test_orders_are_permutations_and_obey_what_is_forbidden():
     assert [sorted(order.tolist()) for order in orders] == [list(range(NODES))] * 3
 
 
+@pytest.mark.slow
 def test_climbing_on_finds_the_best_of_all_graphs():
     nodes = 4
     for seed in range(6):

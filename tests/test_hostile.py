@@ -8,8 +8,10 @@ import tempfile
 import tracemalloc
 import zipfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import fuzzing
 import hostile
 import numpy as np
 import pytest
@@ -176,6 +178,7 @@ def test_edges_of_a_byte_are_followed_and_counted_in_little_memory(monkeypatch):
     np.testing.assert_array_equal(stretched, weighted.edge_probabilities())
 
 
+@pytest.mark.slow
 def test_graphs_that_are_too_many_at_once_are_counted_in_turn(monkeypatch):
     """2,000 draws of probabilities that are known: five standard errors of a share are at most .056."""
     graph_posterior = vcuda.Posterior.load(RUN.parent / "straight-through-linear").graph_posterior
@@ -322,6 +325,7 @@ def written(name, content, act):
         opened(Path(folder) / name, act)
 
 
+@pytest.mark.slow
 @anything
 @given(content=st.one_of(st.binary(max_size=300), lines.map(lambda text: text.encode(errors="replace"))))
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.feather", "t.parquet"])
@@ -329,6 +333,7 @@ def test_any_table(name, content):
     written(name, gzip.compress(content) if name.endswith("gz") else content, vcuda.as_dataset)
 
 
+@pytest.mark.slow
 @anything
 @given(
     content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
@@ -354,3 +359,19 @@ def questions(run):
     posterior = vcuda.Posterior.load(run)
     assert np.isfinite(posterior.edges()["probability"]).all()
     assert posterior.sample(5).all_acyclic()
+
+
+@pytest.mark.slow
+def test_the_first_cases_of_fuzzing_are_accepted_or_refused(tmp_path):
+    """``make fuzz`` opens thousands of each kind."""
+    child = fuzzing.Child(tmp_path, patience=20.0, memory=1.0, runs=False)
+    try:
+        for kind, number in product(fuzzing.CASES, range(5)):
+            files = tmp_path / f"{kind}-{number}"
+            case = fuzzing.grown(kind, 0, number)
+            case.write(files)
+            answer = child.ask({"kind": kind, "seed": 0, "number": number, "files": str(files), "entry": case.entry})
+            assert answer["end"] in ("accepted", "refused"), (kind, number, answer)
+    finally:
+        child.end()
+    assert child.begun == 1

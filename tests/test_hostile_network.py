@@ -76,6 +76,7 @@ if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(held), 0, 0):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux") or os.uname().machine != "x86_64", reason="a filter of Linux")
 def test_a_fit_needs_no_socket_at_all(tmp_path):
     probe = started(FILTERED + "import socket\nsocket.socket(socket.AF_UNIX)\nsocket.socket(socket.AF_INET)")

@@ -66,6 +66,7 @@ def exit_code(*words):
     return end.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_report_of_hostile_names_is_harmless_in_a_browser(browser, kind, tmp_path):
     run = hostile_run(tmp_path / "run", NAMES[kind])
@@ -95,6 +96,7 @@ def test_a_report_of_hostile_names_is_harmless_in_a_browser(browser, kind, tmp_p
         assert browser.run("document.querySelectorAll('#edge-table tbody tr').length") == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NAMES)
 def test_whatever_is_done_with_it_nothing_outside_is_touched(kind, tmp_path, monkeypatch, capsys):
     inside, outside = tmp_path / "a" / "b" / "inside", tmp_path / "victim"
@@ -141,6 +143,7 @@ def test_whatever_is_done_with_it_nothing_outside_is_touched(kind, tmp_path, mon
     np.testing.assert_array_equal(again.edge_probabilities, posterior.edge_probabilities)
 
 
+@pytest.mark.slow
 def test_a_table_with_such_a_header_goes_all_the_way(tmp_path, monkeypatch):
     """From the file through fit and report, and back from the run folder, with the names as they were."""
     monkeypatch.chdir(tmp_path)
@@ -190,6 +193,7 @@ def test_every_name_comes_back_from_its_cell():
     assert as_cell("plain-name=x") == "plain-name=x"
 
 
+@pytest.mark.slow
 def test_drawn_graphs_keep_every_name_in_arrays(tmp_path):
     names = tuple(name for group in NAMES.values() for name in group if "\0" not in name)
     graphs = GraphSamples.from_counts(names, np.array([1]), np.array([0]), np.array([1]))

@@ -137,11 +137,13 @@ def test_help_is_light():
     assert modules.isdisjoint(HEAVY)
 
 
+@pytest.mark.slow
 def test_data_needs_no_jax():
     code = "import vcuda; vcuda.as_dataset('sachs'); vcuda.simulate('er', nodes=3, edges=2, rows=5, test_rows=5)"
     assert "jax" not in modules_after(code)
 
 
+@pytest.mark.slow
 def test_public_names_resolve_and_are_told_to_type_checkers():
     tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     block = next(

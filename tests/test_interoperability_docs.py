@@ -18,6 +18,7 @@ def is_here(package: str) -> bool:
     return not package or importlib.util.find_spec(package) is not None
 
 
+@pytest.mark.slow
 def test_every_block_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scope: dict = {}

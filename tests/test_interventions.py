@@ -134,6 +134,7 @@ def test_what_was_always_set_is_judged_by_the_prior():
     assert np.array_equal(score.losses(2, np.array([0, 1])), [0.0, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [EqualNoise(), BGe(), AdditiveBasis()], ids=["equal", "bge", "additive"])
 def test_orders_agree_with_exact(spec):
     values, mask = chain(120, {1: 20, 3: 20})
@@ -143,6 +144,7 @@ def test_orders_agree_with_exact(spec):
     assert np.abs(exact.edge_probabilities - sampled.edge_probabilities).sum() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [{1: 60, 3: 60}, {0: 300, 2: 60}], ids=["some", "always"])
 @pytest.mark.parametrize(
     "spec", [EqualNoise(), EqualNoise(variance=1.0), AdditiveBasis()], ids=["shared", "known", "additive"]
@@ -159,6 +161,7 @@ def test_the_variational_engine_agrees_with_exact(spec, held):
     assert max(found.diagnostics["elbo"]) < exact.log_evidence + 0.5
 
 
+@pytest.mark.slow
 def test_edge_gains_of_parts_are_the_gains_of_the_score():
     values, mask = chain(60, {1: 10, 2: 10, 3: 60})
     for spec in (BGe(), AdditiveBasis(features=3)):
@@ -176,6 +179,7 @@ def test_edge_gains_of_parts_are_the_gains_of_the_score():
             assert np.allclose(np.asarray(toggled.gains)[others], expected[others], atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [BGe(), GaussianProcess()], ids=["bge", "gp"])
 def test_orders_with_candidates_find_what_experiments_orient(spec):
     """More columns than the tables hold: candidates, growing tables and second opinions see the same parts."""
@@ -200,6 +204,7 @@ def experiments(rows: int = 400, seed: int = 0) -> tuple[pd.DataFrame, np.ndarra
     return frame, mask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["exact", "orders", "variational", "straight-through"])
 def test_every_engine_takes_a_column_of_targets_or_a_mask(engine):
     frame, mask = experiments()
@@ -216,6 +221,7 @@ def test_every_engine_takes_a_column_of_targets_or_a_mask(engine):
     assert np.array_equal(edges, same.edge_probabilities.to_numpy())
 
 
+@pytest.mark.slow
 def test_the_elbo_counts_the_free_cells():
     values, mask = chain(30, {1: 9, 2: 6})
     spec, model, prior = PriorityDags(), Linear(noise="unit"), DagPrior(0.2)
@@ -351,6 +357,7 @@ def test_bad_masks_are_refused():
         as_dataset(still, interventions=mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
 def test_the_command_line_takes_the_column(ending, tmp_path, run):
     frame, _ = experiments(200)

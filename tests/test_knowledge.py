@@ -127,6 +127,7 @@ def fit(data, **options) -> vcuda.Posterior:
         return vcuda.fit(data, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_thousand_samples_of_every_engine_obey(name, tmp_path):
     # The same number of required edges each time, so that one compiled program serves.
@@ -158,6 +159,7 @@ def random_mixture(seed: int, required: np.ndarray) -> OrderMixture:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6))
 def test_any_consistent_knowledge_is_obeyed_by_the_law_of_lifted_priorities(seed):
@@ -175,6 +177,7 @@ def test_any_consistent_knowledge_is_obeyed_by_the_law_of_lifted_priorities(seed
     assert np.abs(graphs.mean(axis=0) - graph_posterior.edge_probabilities()).max() < 0.033
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [spec() for spec in DAG_DISTRIBUTIONS.values()], ids=lambda family: family.name)
 def test_families_over_dags_obey_in_traced_programs_and_on_the_host(family):
     required = np.zeros((5, 5), dtype=bool)
@@ -194,6 +197,7 @@ def test_families_over_dags_obey_in_traced_programs_and_on_the_host(family):
     assert np.abs(graphs.mean(axis=0) - on_host).max() < 0.09
 
 
+@pytest.mark.slow
 def test_prior_odds_of_single_edges_are_in_the_divergence_of_every_family():
     prior, allowed = DagPrior(0.2), ~np.eye(4, dtype=bool)
     odds = np.full((4, 4), np.log(0.2 / 0.8))
@@ -243,6 +247,7 @@ def test_exact_marginals_equal_enumeration_of_all_dags(seed):
     np.testing.assert_allclose(posterior.edge_probabilities, enumerated(knowledge, data, 0.3), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_orders_agree_with_exact():
     data = table(rows=60, seed=3)
     knowledge = Knowledge(required=["c -> a"], forbidden=["d -> e"], probabilities={("b", "d"): 0.9})
@@ -252,6 +257,7 @@ def test_orders_agree_with_exact():
     assert np.abs(exact.to_numpy() - sampled.to_numpy()).max() < 0.024
 
 
+@pytest.mark.slow
 def test_variational_agrees_roughly_with_exact_where_the_data_decide():
     # Equal noise is identifiable; what is required is true of the chain or points against it.
     for required in (["a -> b", "b -> c", "a -> e"], ["b -> a", "c -> d", "a -> e"]):

@@ -35,6 +35,7 @@ def short_fit(nodes, **options):
 class TestPrograms:
     """Compiled programs are kept, but not all of them for ever."""
 
+    @pytest.mark.slow
     def test_a_shape_that_comes_again_is_not_compiled_again(self, monkeypatch):
         monkeypatch.setattr(compilation, "KEPT_PROGRAMS", 10**6)  # tests before this one may have left many
         short_fit(4)
@@ -42,6 +43,7 @@ class TestPrograms:
         short_fit(4, seed=1)
         assert compilation._programs.count == before
 
+    @pytest.mark.slow
     def test_too_many_are_dropped_and_numbers_stay(self, monkeypatch):
         first = short_fit(4)
         monkeypatch.setattr(compilation, "KEPT_PROGRAMS", compilation._programs.count)
@@ -147,14 +149,15 @@ def fit_under_interrupts(folder: Path, interrupts: int) -> None:
         def fit(nodes, engine=engine):
             return vcuda.fit(table_of(nodes), model="linear", noise="equal", engine=engine)
 
-        started = time.perf_counter()
-        fit(4)
-        usual = time.perf_counter() - started
-        # The first comes before there is anything to return, however slow the machine is at this moment.
-        shares = (np.arange(interrupts) + rng.random(interrupts)) / max(interrupts, 1)
-        for share in [0.0, *rng.permutation(shares)] if interrupts else []:
-            posterior = interrupted(lambda: fit(5), share * usual)
-            ended.append("no" if posterior is None else posterior.status.code)
+        if interrupts:
+            started = time.perf_counter()
+            fit(4)
+            usual = time.perf_counter() - started
+            # The first comes before there is anything to return, however slow the machine is at this moment.
+            shares = (np.arange(interrupts) + rng.random(interrupts)) / interrupts
+            for share in [0.0, *rng.permutation(shares)]:
+                posterior = interrupted(lambda: fit(5), share * usual)
+                ended.append("no" if posterior is None else posterior.status.code)
         posterior = fit(5)
         found[name] = posterior.edge_probabilities.to_numpy()
 

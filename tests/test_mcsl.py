@@ -19,6 +19,7 @@ from vcuda.infer.compilation import double_precision
 
 
 class TestLoss:
+    @pytest.mark.slow
     @pytest.mark.parametrize("sparsity", ["entries", "largest column"])
     def test_it_is_what_is_written(self, sparsity):
         with double_precision():
@@ -46,6 +47,7 @@ class TestLoss:
         assert 0 < np.abs(reference).max() <= 1e-10
         np.testing.assert_allclose(1 / (1 + np.exp(-sparse)), 1 / 5)  # one of five possible parents
 
+    @pytest.mark.slow
     def test_noise_is_new_at_every_step_unless_asked_otherwise(self):
         values, allowed = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32), 1.0 - np.eye(3)
         seen = {}
@@ -95,6 +97,7 @@ class TestSchedule:
         assert subproblems == math.ceil(10 / math.log10(5)) + 1
         assert schedule.met
 
+    @pytest.mark.slow
     def test_on_a_toy_it_leaves_one_of_two_opposite_edges(self):
         """Minimise (a - 1)² + (b - 0.8)² where a² and b² are the entries of 0 -> 1 and 1 -> 0."""
         with double_precision():
@@ -130,6 +133,7 @@ def chain(rows=400, seed=0):
 
 
 class TestFits:
+    @pytest.mark.slow
     def test_pairs_are_found_with_the_weights_of_least_squares(self):
         """Two pairs, c - a and d - b, of which one direction each stays open; more is not asserted, on purpose.
 
@@ -151,6 +155,7 @@ class TestFits:
             # Adam's steps of 0.03 with a new mask each leave the weights about that far from where they belong.
             assert abs(result.graph_posterior.networks.weights[0][0, source, target, 0] - slope) < 0.09
 
+    @pytest.mark.slow
     def test_saturated_scores_are_tied_and_logits_are_not(self):
         few = {"hidden": (), "rounds": 5, "steps": 500}
         saturated = run_baseline(Mcsl.reference(**few), chain(), seed=0).graph_posterior.scores
@@ -161,6 +166,7 @@ class TestFits:
         order = np.argsort(logits[edges])
         assert np.all(np.diff(saturated[edges][order]) >= 0)
 
+    @pytest.mark.slow
     def test_a_graph_with_cycles_is_cut_and_says_so(self):
         """Two copies of one column, stopped early: both directions are open, and one of them has to go."""
         values = chain().values
@@ -172,6 +178,7 @@ class TestFits:
         assert result.status.code == "warning"
         assert "cycles" in result.status.sentence
 
+    @pytest.mark.slow
     def test_what_was_not_preselected_ranks_last(self):
         result = run_baseline(Mcsl.corrected(hidden=(), rounds=1, steps=100, preselect_from=2), chain(), seed=0)
         assert result.graph_posterior.scores[3, 0] == 0

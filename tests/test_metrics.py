@@ -192,6 +192,7 @@ def test_refusals():
         metrics.base_rate_brier([[0]])
 
 
+@pytest.mark.slow
 def test_thousand_samples_of_a_thousand_nodes_stay_sparse():
     rng = np.random.default_rng(2)
     nodes, size, edges = 1000, 1000, 1000

@@ -145,6 +145,7 @@ def test_copies_are_found_in_the_complete_rows():
 # Fillings ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fillings_keep_what_is_there_and_depend_on_the_seed_alone(gappy):
     data = as_dataset(gappy, missing="keep")
     three, again, others = (
@@ -265,6 +266,7 @@ def test_the_estimator_is_cloned_with_its_generator():
 # Fits -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_posterior_is_the_mean_over_fillings(gappy, posterior):
     assert isinstance(posterior.graph_posterior, ImputedMixture)
     data = as_dataset(gappy, missing="keep")
@@ -310,6 +312,7 @@ def test_draws_come_from_all_fillings(posterior):
     assert connected.mean() == pytest.approx(1.0, abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_posterior(gappy, posterior):
     again = vcuda.fit(gappy, model="linear", engine="exact", imputations=4, seed=3)
     pd.testing.assert_frame_equal(again.edge_probabilities, posterior.edge_probabilities)
@@ -327,6 +330,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_and_the_run_folder(name, gappy, tmp_path):
     engine, model = ENGINES[name]
@@ -430,6 +434,7 @@ def test_an_interrupt_keeps_the_fillings_that_are_done(gappy):
         vcuda.fit(gappy, model="linear", engine="exact", imputations=5, progress=interrupt_at(1, of=5))
 
 
+@pytest.mark.slow
 def test_a_filling_that_was_interrupted_half_way_is_not_kept_beside_others(gappy):
     """The orders engine catches the interrupt and returns what it has; of the first filling that is all there is."""
 
@@ -484,6 +489,7 @@ def few_values_of_b(seed: int) -> pd.DataFrame:
 EQUAL = {"model": "linear", "noise": "equal", "engine": "exact"}
 
 
+@pytest.mark.slow
 def test_edges_that_the_imputed_cells_decide_are_a_warning_by_name():
     with pytest.warns(ConvergenceWarning, match="imputed cells decide"):
         fitted = vcuda.fit(few_values_of_b(0), **EQUAL)
@@ -496,6 +502,7 @@ def test_edges_that_the_imputed_cells_decide_are_a_warning_by_name():
     assert f"differ between imputations by up to {largest:.2f}; take such an edge as open" in fitted.status.sentence
 
 
+@pytest.mark.slow
 def test_imputations_that_agree_or_differ_by_chance_alone_are_no_warning(monkeypatch):
     from vcuda.fitting import fit as verb
 
@@ -559,6 +566,7 @@ def test_fillings_cut_short_do_not_blur_the_others(gappy, monkeypatch):
 # The command line and the documentation ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_fits_and_checks_a_table_with_gaps(run, gappy, tmp_path):
     gappy.to_csv(tmp_path / "gaps.csv", index=False)
     answer = run("check", tmp_path / "gaps.csv")
@@ -586,6 +594,7 @@ def test_the_estimator_fills_gaps(gappy, posterior):
         learned.score(gappy)
 
 
+@pytest.mark.slow
 def test_every_block_of_the_page_runs_and_prints_as_it_shows(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")

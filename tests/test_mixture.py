@@ -54,6 +54,7 @@ def test_samples_follow_the_edge_probabilities():
     assert 5 < np.sum(scores**2) < 75
 
 
+@pytest.mark.slow
 def test_edge_probabilities_are_those_of_the_distribution_restart_by_restart():
     settings = parameters()
     allowed = ~np.eye(NODES, dtype=bool)

@@ -35,6 +35,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_finds_the_model_that_made_the_data(method, monkeypatch):
     for name, value in METHODS[method].items():
@@ -86,6 +87,7 @@ def test_scales_too_far_apart_for_one_unit_leave_equal_noise_out(method, monkeyp
         choose_model(far, edge_prior(far.d, 0.3), noise="equal")
 
 
+@pytest.mark.slow
 def test_the_evidence_does_not_depend_on_the_units_but_for_their_jacobian():
     """Centimetres for metres: the density of every cell falls by the factor, for all models alike."""
     data = standardised(linear())

@@ -40,6 +40,7 @@ def one_network_a_node(model, params, rows, graph):
     return predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_prediction_equals_one_network_a_node(model, rows, graph):
     params = model.init(jax.random.key(0), NODES)
@@ -50,6 +51,7 @@ def test_prediction_equals_one_network_a_node(model, rows, graph):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_no_array_of_rows_by_nodes_by_nodes_is_made(model, rows, graph):
     params = model.init(jax.random.key(0), NODES)
@@ -58,6 +60,7 @@ def test_no_array_of_rows_by_nodes_by_nodes_is_made(model, rows, graph):
     assert not any(ROWS in shape and shape.count(NODES) >= 2 for shape in shapes)
 
 
+@pytest.mark.slow
 def test_without_biases_a_network_of_one_parent_is_two_rays_through_the_origin(graph):
     model = MLP(hidden=(8,), bias=False)
     params = model.init(jax.random.key(0), NODES)
@@ -81,6 +84,7 @@ def test_log_density_is_gaussian_with_the_stated_variances(noise, rows, graph):
     np.testing.assert_allclose(log_density(model, params, rows, graph), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_initial_weights_lie_within_the_authors_bounds():
     params = MLP(hidden=(16,)).init(jax.random.key(0), 9)
     first, last = params.functions.weights

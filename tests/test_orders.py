@@ -42,6 +42,7 @@ def assert_close(found, expected):
     assert np.abs(found.edge_probabilities - expected.edge_probabilities).max() < 5 * error + 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [EqualNoise(variance=1.0), EqualNoise(), BGe()], ids=["equal", "shared", "bge"])
 def test_agrees_with_the_exact_posterior(seven, spec):
     score = spec.prepare(seven.train.values)
@@ -65,6 +66,7 @@ def test_agrees_with_the_exact_posterior(seven, spec):
     assert np.abs(found.samples.edge_probabilities() - found.edge_probabilities).max() < 0.25
 
 
+@pytest.mark.slow
 def test_both_directions_of_every_open_pair_are_found(seven):
     score = BGe().prepare(seven.train.values)
     found = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=2, samples=10)
@@ -75,6 +77,7 @@ def test_both_directions_of_every_open_pair_are_found(seven):
     assert np.all((both > 0.02) == (expected > 0.02))
 
 
+@pytest.mark.slow
 def test_knowledge_is_obeyed_and_weighed_as_in_the_exact_engine(seven):
     score = BGe().prepare(seven.train.values)
     allowed = np.ones((7, 7), dtype=bool)
@@ -93,6 +96,7 @@ def test_knowledge_is_obeyed_and_weighed_as_in_the_exact_engine(seven):
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=4.0)
 
 
+@pytest.mark.slow
 def test_single_log_odds_are_those_of_the_exact_engine(seven):
     score = BGe().prepare(seven.train.values)
     odds = np.random.default_rng(0).normal(-1.5, 1.5, (7, 7))
@@ -141,6 +145,7 @@ def test_as_many_graphs_are_weighted_as_there_is_time_for():
     assert every.samples.weights[complete] == pytest.approx(6 * every.samples.weights[0])
 
 
+@pytest.mark.slow
 def test_chosen_candidates_lose_little(seven):
     score = EqualNoise(variance=1.0).prepare(seven.train.values)
     spec = Orders(levels=5, hottest=0.1, full=0, max_candidates=5, fill=0)
@@ -150,6 +155,7 @@ def test_chosen_candidates_lose_little(seven):
     assert difference.max() < 0.05
 
 
+@pytest.mark.slow
 def test_same_seed_same_result_and_input_untouched(seven):
     values = seven.train.values.copy()
     spec = Orders(levels=5, hottest=0.1, sweeps=20, max_sweeps=20)
@@ -177,7 +183,8 @@ def test_hub_with_more_parents_than_bits():
     assert found.samples.all_acyclic()
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_warns_when_stopped_too_early(seed):
     truth = simulate("er", nodes=40, edges=80, rows=300, test_rows=1, seed=seed)
     # The candidates are searched in full, so that only the chains can be blamed.
@@ -193,6 +200,7 @@ def test_warns_when_stopped_too_early(seed):
     assert found.log_evidence is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2])
 def test_warns_when_the_candidates_are_cut(most):
     truth = simulate("er", nodes=40, edges=80, test_rows=1, seed=1)
@@ -238,6 +246,7 @@ def test_agreeing_chains_are_not_trusted_when_another_search_did_better():
     assert "23 parents were taken for certain" in doubted.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [EqualNoise(), BGe()], ids=["equal", "unequal"])
 def test_improbable_edges_are_candidates_too(spec):
     """Edges of a probability up to .04 used to get 0 where candidates are chosen, and the status was ok."""
@@ -298,6 +307,7 @@ def test_second_opinion_mends_a_hub_that_was_fixed_wrongly():
     assert average_precision(found.edge_probabilities, truth.graph) > 0.95
 
 
+@pytest.mark.slow
 def test_time_limit_and_interrupt_return_what_is_there(seven):
     score = BGe().prepare(seven.train.values)
     late = run_orders(SPEC, score, edge_prior(score.nodes, 0.2), seed=0, samples=10, deadline=time.monotonic() - 1)

@@ -41,6 +41,7 @@ def plain_sinkhorn(values, iterations):
     return values
 
 
+@pytest.mark.slow
 def test_order_mask_has_the_value_and_gradient_of_the_matrix_product():
     rng = np.random.default_rng(0)
     order = jnp.asarray(rng.permutation(NODES))
@@ -52,6 +53,7 @@ def test_order_mask_has_the_value_and_gradient_of_the_matrix_product():
     np.testing.assert_allclose(pullback(upstream)[0], dense_pullback(upstream)[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_order_mask_is_a_full_order_when_scores_are_tied():
     scores = jnp.zeros(NODES)
     order = jnp.argsort(-scores)
@@ -59,6 +61,7 @@ def test_order_mask_is_a_full_order_when_scores_are_tied():
     np.testing.assert_array_equal(mask + mask.T, no_self_loops(NODES))
 
 
+@pytest.mark.slow
 def test_top_k_gradient_is_that_of_the_dense_formula():
     rng = np.random.default_rng(1)
     spec = TopKDags(order_temperature=0.6, edge_temperature=0.8)
@@ -79,6 +82,7 @@ def test_top_k_gradient_is_that_of_the_dense_formula():
     compare_with_dense(lambda params: spec.sample(key, params, allowed), dense, params, upstream)
 
 
+@pytest.mark.slow
 def test_sinkhorn_gradient_is_that_of_the_dense_formula():
     rng = np.random.default_rng(2)
     spec = SinkhornDags(order_temperature=0.9, noise_factor=1.3, iterations=6)
@@ -127,6 +131,7 @@ def test_top_k_multiplies_no_matrices():
     assert "dot_general" not in str(jax.make_jaxpr(jax.grad(objective))(params))
 
 
+@pytest.mark.slow
 def test_log_sinkhorn_is_the_plain_iteration():
     values = jnp.float32(np.random.default_rng(3).normal(size=(NODES, NODES)) * 2.0)
     found = log_sinkhorn(values, iterations=20)
@@ -172,6 +177,7 @@ def gumbel_divergence(locations, common):
     return sum(quad(integrand, gap - 5.0, gap + 40.0, args=(gap,))[0] for gap in gaps)
 
 
+@pytest.mark.slow
 def test_top_k_order_divergence_is_the_smallest_between_scores():
     logits = np.array([1.2, -0.5, 0.3, 0.9], dtype=np.float32)
     params = TopKParams(np.zeros((4, 4), dtype=np.float32), logits)
@@ -199,6 +205,7 @@ def test_sinkhorn_order_divergence_is_the_smallest_between_scores():
     assert found == pytest.approx(smallest, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_sinkhorn_order_divergence_bounds_that_of_two_nodes():
     logits = np.array([[1.0, -2.0], [0.5, 1.5]], dtype=np.float32)
     params = SinkhornParams(np.zeros((2, 2), dtype=np.float32), logits)

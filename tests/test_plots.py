@@ -117,6 +117,7 @@ def test_calibration_shows_the_filled_bins(posterior):
     assert png(figure)
 
 
+@pytest.mark.slow
 def test_trace_has_a_line_for_each_series_and_restart(posterior):
     figure = plots.trace(posterior)
     assert [axes.get_ylabel() for axes in figure.axes] == ["elbo", "validation loss"]

@@ -241,6 +241,7 @@ def test_logarithmic_columns_are_predicted_in_the_users_units(name):
     assert reports.mse == pytest.approx(np.mean((test - expected) ** 2), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bge", "gp"])
 def test_a_logarithmic_column_has_a_density_in_its_own_unit_and_its_median_is_the_prediction(name):
     """Column 1 is a parent of column 0: with column 0 taken out of the graph, the row's density over column 1 alone,
@@ -393,6 +394,7 @@ def test_runs_from_before_there_were_logarithms_can_be_read(name, tmp_path):
     np.testing.assert_array_equal(reports.mean, graph_posterior.predict(np.random.default_rng(1), rows, 5).mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sampled bge", "sampled additive", "sampled gp", "order mixture", "trained mixture"])
 def test_damaged_arrays_are_refused(name, tmp_path):
     """Each array in turn loses the end of its last axis, its last axis, or itself."""

@@ -36,6 +36,7 @@ def reference_gradient(spec, params, noise, allowed, upstream):
     return edges_hard * order_hard, PriorityParams(to_logits, to_priorities, to_log_scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["shared", "per_node"])
 @pytest.mark.parametrize("variant", ["product", "factors"])
 def test_straight_through_gradient_is_the_reference(variant, scale):
@@ -60,6 +61,7 @@ def test_straight_through_gradient_is_the_reference(variant, scale):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_only_the_product_variant_teaches_edges_against_the_order():
     noise = PriorityNoise(jnp.zeros((2, 2)), jnp.zeros(2))
     params = PriorityParams(jnp.full((2, 2), 0.5), jnp.array([0.0, 1.0]), jnp.array(0.0))
@@ -73,6 +75,7 @@ def test_only_the_product_variant_teaches_edges_against_the_order():
     assert gradient("factors")[0, 1] > 0.0
 
 
+@pytest.mark.slow
 def test_sampling_uses_the_noise_of_its_key():
     spec, allowed = PriorityDags(), no_self_loops(5)
     params = spec.init(jax.random.key(0), 5)
@@ -80,6 +83,7 @@ def test_sampling_uses_the_noise_of_its_key():
     np.testing.assert_array_equal(spec.sample(key, params, allowed), spec.graph(params, spec.noise(key, 5), allowed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 6), (300, 257)])
 def test_uniform_noise_is_that_of_jax(shape):
     key = jax.random.key(3)
@@ -88,6 +92,7 @@ def test_uniform_noise_is_that_of_jax(shape):
         np.testing.assert_array_equal(jax.jit(uniform_noise, static_argnums=1)(key, shape), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "tolerance"), [(40, 0.0), (255, 0.0), (256, 3e-7)])
 def test_edge_noise_is_the_logistic_noise_of_jax(nodes, tolerance):
     key = jax.random.key(4)
@@ -98,6 +103,7 @@ def test_edge_noise_is_the_logistic_noise_of_jax(nodes, tolerance):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_large_graph_needs_no_particular_generator():
     spec, allowed = PriorityDags(), no_self_loops(256)
     params = spec.init(jax.random.key(0), 256)
@@ -106,6 +112,7 @@ def test_a_large_graph_needs_no_particular_generator():
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_a_large_graph_depends_on_its_key_alone():
     spec, allowed = PriorityDags(), no_self_loops(256)
     params = spec.init(jax.random.key(0), 256)
@@ -117,6 +124,7 @@ def test_a_large_graph_depends_on_its_key_alone():
     assert not np.array_equal(together[0], together[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["shared", "per_node"])
 @pytest.mark.parametrize("variant", ["product", "factors"])
 def test_large_graphs_and_their_gradient_are_those_of_small_ones(variant, scale, monkeypatch):
@@ -158,6 +166,7 @@ def test_large_graphs_and_their_gradient_are_those_of_small_ones(variant, scale,
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4 if expected.ndim < 2 else 1e-6)
 
 
+@pytest.mark.slow
 def test_edges_of_large_graphs_have_their_probabilities():
     nodes, graphs = 512, 100
     levels = np.array([1e-5, 1e-4, 1e-3, 0.02, 0.3, 0.5, 0.9, 0.999, 0.9999, 0.99999])
@@ -199,6 +208,7 @@ def test_slope_of_the_sigmoid_is_exact_on_both_sides():
     np.testing.assert_allclose(sigmoid_slope(jnp.float32(values)), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_initial_parameters_are_those_of_the_authors():
     params = PriorityDags().init(jax.random.key(0), 200)
     assert params.edge_logits.shape == (200, 200)
@@ -211,6 +221,7 @@ def test_initial_parameters_are_those_of_the_authors():
     assert params.log_scale == 0.0
 
 
+@pytest.mark.slow
 def test_initial_parameters_can_be_chosen():
     spec = PriorityDags(
         scale="per_node",

@@ -140,6 +140,7 @@ class Page(HTMLParser):
         return json.loads(next(text for _, attributes, text in self.raw if attributes.get("id") == "report-data"))
 
 
+@pytest.mark.slow
 def test_every_part_is_there_and_nothing_comes_from_elsewhere(plain_page):
     text = plain_page
     page = Page(text)
@@ -283,6 +284,7 @@ def test_a_place_that_cannot_be_written_is_refused(plain, tmp_path):
             write_report(plain, path)
 
 
+@pytest.mark.slow
 def test_size(large_page):
     for text, nodes in ((report_page(invented(50, name="{} " + 190 * "x")), 50), (large_page, 200)):
         assert len(Page(text).data["source"]) == nodes * (nodes - 1)
@@ -535,6 +537,7 @@ def test_dark_and_paper(browser, plain_file):
     assert browser.printed().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_two_hundred_variables_can_be_used(browser, large_file):
     browser.open(large_file, width=DESKTOP[0], height=DESKTOP[1])
     waiting = "new Promise(done => new PerformanceObserver(list => done(list.getEntries()[0].startTime))"
@@ -556,6 +559,7 @@ def test_two_hundred_variables_can_be_used(browser, large_file):
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 def test_a_report_repeats_the_fit_of_every_file_that_can_be_read():
     assert all(is_readable(f"folder/table{ending}") for ending in TABLE_ENDINGS)
     assert is_readable("Table.CSV.GZ")

@@ -406,6 +406,7 @@ def test_two_fits_into_one_folder_exclude_each_other(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_no_obstacle(tmp_path):
     holding = (
         "import sys, time; from vcuda.posterior.locks import FolderLock\n"
@@ -524,6 +525,7 @@ def snapshots(tmp_path, monkeypatch, at_once):
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, snapshots):
     shape, options = FITS[name]
@@ -545,6 +547,7 @@ def test_a_fit_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, snapsh
         assert not folder.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["variational", "straight-through", *BASELINE_FITS])
 def test_the_length_of_chunks_changes_nothing(name, monkeypatch):
     # It depends on the clock, and after a fit was resumed it begins with one step again.
@@ -559,6 +562,7 @@ def test_the_length_of_chunks_changes_nothing(name, monkeypatch):
     assert_same(*found)
 
 
+@pytest.mark.slow
 def test_what_is_known_is_not_worked_out_again(tmp_path, snapshots, monkeypatch):
     shape, options = FITS["orders"]
     data = table(**shape)
@@ -567,6 +571,7 @@ def test_what_is_known_is_not_worked_out_again(tmp_path, snapshots, monkeypatch)
     assert_same(kept, fitted(data, **options, checkpoint=snapshots[-1], resume=True))
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_ends(tmp_path, at_once):
     shape, options = FITS["orders"]
     data = table(**shape)
@@ -587,6 +592,7 @@ def test_an_interrupted_fit_goes_on_and_ends(tmp_path, at_once):
     assert next(step.done for step in seen if step.done > 0) >= max(step.done for step in reports)
 
 
+@pytest.mark.slow
 def test_seconds_before_a_kill_count_for_the_time_limit(tmp_path, monkeypatch, at_once):
     shape, options = FITS["orders"]
     data = table(**shape)
@@ -612,6 +618,7 @@ def test_seconds_before_a_kill_count_for_the_time_limit(tmp_path, monkeypatch, a
     assert_same(fitted(data, **options), again)
 
 
+@pytest.mark.slow
 def test_other_data_or_arguments_are_refused(tmp_path, snapshots):
     shape, options = FITS["variational"]
     data = table(**shape)
@@ -640,6 +647,7 @@ def test_a_fit_that_fails_on_its_checkpoint_says_so(tmp_path, at_once):
         failing(ConfigError("a fault of the user's"), resume=True)
 
 
+@pytest.mark.slow
 def test_outcomes_come_back_as_they_were():
     shape, options = FITS["variational"]
     posterior = fitted(table(**shape), **options)
@@ -675,6 +683,7 @@ def result_of(run: Path) -> dict[str, bytes]:
     return found | {"graphs": (run / "edges.csv").read_bytes()}
 
 
+@pytest.mark.slow
 def test_a_command_that_is_killed_goes_on(run, csv, tmp_path):
     program = (
         "import sys; import vcuda.infer.checkpoint_files as files; files.PATIENCE = 0.0; files.APART = 0.0; "
@@ -700,6 +709,7 @@ def test_a_command_that_is_killed_goes_on(run, csv, tmp_path):
     assert "has finished" in answer.err
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_end_loses_nothing(run, csv, tmp_path, at_once, monkeypatch):
     folder = tmp_path / "run"
     save = np.savez_compressed

@@ -32,6 +32,7 @@ def data():
     return simulate("er", nodes=5, edges=5, rows=120, test_rows=50, seed=3)
 
 
+@pytest.mark.slow
 def test_monte_carlo_elbo_agrees_with_enumeration_of_all_edges_and_orders():
     """Every W (2^6) and every order (3!) of three nodes, with the order's probability by a Gaussian integral."""
     nodes, model, prior, family = 3, Linear(noise="unit"), DagPrior(0.2), PriorityDags()
@@ -77,6 +78,7 @@ def test_monte_carlo_elbo_agrees_with_enumeration_of_all_edges_and_orders():
     np.testing.assert_allclose(terms.elbo, terms.likelihood - kl_edges - kl_order, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_paper_preset_minimises_the_authors_loss(data):
     """One step of Adam with the gradient of (sum of squares + KL) / d, coupled decay, done by hand."""
     engine = StraightThrough.paper(batch_size=1000)
@@ -112,6 +114,7 @@ def test_paper_preset_minimises_the_authors_loss(data):
     assert any(np.allclose(moment, 0.1 * slope, rtol=1e-3, atol=1e-4) for moment in first_moments)
 
 
+@pytest.mark.slow
 def test_padding_does_not_count():
     values = np.random.default_rng(0).normal(size=(37, 3))
     padded = pad_rows(values, 16)
@@ -176,6 +179,7 @@ def test_a_restart_that_breaks_down_goes_back_to_its_last_finite_state():
     assert watch.kept.dags[:, 0].tolist() == [3.0, 1.0]
 
 
+@pytest.mark.slow
 def test_same_seed_same_posterior_and_another_seed_another_one(data):
     def probabilities(seed):
         return run_trained(
@@ -186,6 +190,7 @@ def test_same_seed_same_posterior_and_another_seed_another_one(data):
     assert np.abs(probabilities(1) - probabilities(2)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Linear(noise="equal"), MLP(hidden=(4,), noise="unequal")], ids=str)
 def test_mini_batches_and_other_families_train(data, model):
     engine = replace(QUICK, batch_size=32, dags=TopKDags(), restarts=1)
@@ -195,6 +200,7 @@ def test_mini_batches_and_other_families_train(data, model):
     assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
+@pytest.mark.slow
 def test_a_clear_cause_is_found():
     """x -> y with a strong effect, raw scales and unit noise: the direction is identified, and the ELBO rises."""
     rng = np.random.default_rng(0)
@@ -206,6 +212,7 @@ def test_a_clear_cause_is_found():
     assert probabilities[0, 1] < 0.1
 
 
+@pytest.mark.slow
 def test_breakdown_is_told_not_raised(data):
     engine = replace(QUICK, learning_rate=1e30)
     outcome = run_trained(engine, data.train, model=Linear(), prior=DagPrior(0.2), seed=0)
@@ -214,6 +221,7 @@ def test_breakdown_is_told_not_raised(data):
     assert np.isfinite(outcome.graph_posterior.edge_probabilities()).all()
 
 
+@pytest.mark.slow
 def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
     def probabilities():
         engine = replace(QUICK, batch_size=32)
@@ -226,6 +234,7 @@ def test_how_far_the_host_lets_a_chunk_run_changes_no_number(data, monkeypatch):
     np.testing.assert_array_equal(probabilities(), usual)
 
 
+@pytest.mark.slow
 def test_an_interrupt_returns_what_is_done(data):
     def impatient(progress):
         if progress.done == 1:

@@ -11,8 +11,6 @@ import vcuda
 from vcuda.arguments import position
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
-from vcuda.infer.straight_through import StraightThrough
-from vcuda.infer.variational import Variational
 from vcuda.models.linear import BGe
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
@@ -297,48 +295,3 @@ def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="draws must be a whole number at least 1"):
         posterior.ancestors(draws=0)
     assert position(NAMES, "e") == 4
-
-
-FITS = {
-    "exact": {"model": "linear", "engine": "exact"},
-    "equal noise": {"model": "linear", "noise": "equal", "engine": "exact"},
-    "additive": {"model": "additive", "engine": "exact"},
-    "gp": {"model": "gp", "engine": "exact"},
-    "orders": {"model": "linear", "engine": "orders"},
-    "variational": {"model": "linear", "engine": Variational()},
-    "straight-through": {"model": "linear", "engine": StraightThrough(epochs=20, restarts=2, graph_samples=2)},
-    "mlp": {"model": "mlp", "engine": StraightThrough(epochs=10, restarts=2, graph_samples=1)},
-}
-# Programs of their own must be compiled for these.
-COMPILED = ("orders", "variational", "straight-through", "mlp")
-
-
-@pytest.fixture(scope="module")
-def table():
-    return vcuda.simulate("er", nodes=5, edges=5, rows=120, test_rows=5, seed=3).train
-
-
-@pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FITS]
-)
-def test_every_engine_answers_every_question_and_so_does_its_run_folder(name, table, tmp_path):
-    posterior = vcuda.fit(table, seed=1, **FITS[name])
-    assert is_dag(posterior.consensus().graph)
-    assert is_dag(posterior.map(draws=50).graph)
-    assert posterior.cpdag(draws=50).directed.between(0, 1).all()
-    upstream = posterior.ancestors(draws=50)
-    assert (upstream.to_numpy() >= posterior.sample(50).edge_probabilities() - 1e-9).all()
-    assert posterior.paths("X1", "X2", draws=50).probability == pytest.approx(upstream.loc["X1", "X2"])
-    assert posterior.blanket("X3", draws=50).members.probability.between(0, 1).all()
-    assert list(posterior.next_experiment(draws=50).columns) == ["variable", "information", "edges_oriented"]
-    found = posterior.effect("X1", "X2", draws=30)
-    assert found.draws.shape == (30,)
-    assert np.isfinite(found.draws).all()
-    assert np.isfinite(found.curve.to_numpy()).all()
-    assert found.linear == (name not in ("additive", "gp", "mlp"))
-    posterior.save(tmp_path / "run")
-    again = vcuda.Posterior.load(tmp_path / "run")
-    np.testing.assert_array_equal(again.effect("X1", "X2", draws=30).draws, found.draws)
-    assert again.compare(posterior).sum_of_differences == 0
-    assert np.array_equal(again.map(draws=50).graph, posterior.map(draws=50).graph)

@@ -32,6 +32,7 @@ def exact_probabilities(score) -> tuple[np.ndarray, float]:
 # All ten sets, none left out. Measured sums of absolute differences over the 30 edges: .03 to .34 in nine of them and
 # .93 in one (largest single difference .31), mean .20; the bounds leave room for other builds. The gap between evidence
 # and ELBO was 2 to 5 nats, of which an identified order of six nodes takes up to log 6! = 6.6.
+@pytest.mark.slow
 def test_equal_noise_is_near_the_exact_posterior():
     sums = []
     for rows, seed in [(rows, seed) for rows in (200, 1000) for seed in range(5)]:
@@ -45,6 +46,7 @@ def test_equal_noise_is_near_the_exact_posterior():
     assert max(sums) < 1.2
 
 
+@pytest.mark.slow
 def test_unknown_shared_noise_is_near_the_exact_posterior():
     # In units that hide that the noise has variance 1.
     score = EqualNoise().prepare(7.0 * six_columns(1000, 1))
@@ -56,6 +58,7 @@ def test_unknown_shared_noise_is_near_the_exact_posterior():
     assert noise == pytest.approx(1.0, abs=0.08)
 
 
+@pytest.mark.slow
 def test_additive_model_is_near_the_exact_posterior():
     values = simulate("er", nodes=5, edges=5, mechanism="mlp", rows=400, test_rows=1, seed=1).train.values
     score = AdditiveBasis(features=4).prepare(values)
@@ -77,6 +80,7 @@ def test_paper_sets_of_ten_columns(family):
     assert np.mean(precisions) >= 0.99
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_never_occurs():
     values = six_columns(200, 0)
     allowed = np.ones((6, 6), dtype=bool)
@@ -113,6 +117,7 @@ def test_shared_units_do_not_matter():
     np.testing.assert_allclose(two.diagnostics["elbo"], lower, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_units_of_single_columns_do_not_matter_to_bge():
     values = six_columns(200, 0)
     factors = np.array([1e-3, 0.7, 3.1, 55.0, 1e4, 1.0])
@@ -138,6 +143,7 @@ def test_deadline_returns_what_there_is():
     assert np.isfinite(found.graph_posterior.edge_probabilities()).all()
 
 
+@pytest.mark.slow
 def test_interrupt_returns_what_there_is():
     seen = []
 
@@ -154,6 +160,7 @@ def test_interrupt_returns_what_there_is():
     assert found.diagnostics["steps"] < 100_000
 
 
+@pytest.mark.slow
 def test_too_small_a_cap_is_told():
     rng = np.random.default_rng(0)
     causes = rng.normal(size=(500, 5))
@@ -165,6 +172,7 @@ def test_too_small_a_cap_is_told():
     assert "effect" in found.status.sentence
 
 
+@pytest.mark.slow
 def test_restarts_of_an_equivalence_class_take_both_sides():
     # One edge that cannot be directed: the exact posterior gives half to either direction.
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.paper.document import DOCS, write
 from benchmarks.paper.figures import draw_all
+from benchmarks.paper.findings import all_findings
 from benchmarks.paper.lines import Results
 from benchmarks.paper.plan import GRID, Plan, load
 from benchmarks.paper.runs import Run
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", type=Path, help="folder in which nonlinear data sets are kept between commands")
     parser.add_argument("--list", action="store_true", help="only print the runs, and how many are stored")
     parser.add_argument("--tables", action="store_true", help="run nothing; print tables of what is stored")
+    parser.add_argument("--findings", action="store_true", help="run nothing; print in sentences what is stored")
     parser.add_argument("--figures", action="store_true", help="run nothing; draw what is stored, as PNG and PDF")
     parser.add_argument("--write-docs", action="store_true", help="run nothing; make results.md and its figures anew")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of results.md, with figures below it")
@@ -55,7 +57,7 @@ def main(arguments: list[str]) -> int:
     try:
         plan = load(options.grid, quick=options.quick)
         records = Records("paper-quick" if options.quick else "paper", folder=options.results)
-        if options.tables or options.figures or options.write_docs:
+        if options.tables or options.findings or options.figures or options.write_docs:
             return _show(Results(plan, records), options)
     except VcudaError as error:
         print(error, file=sys.stderr)
@@ -71,6 +73,8 @@ def main(arguments: list[str]) -> int:
 def _show(results: Results, options: argparse.Namespace) -> int:
     if options.tables:
         print(all_tables(results))
+    if options.findings:
+        print(all_findings(results))
     if options.figures and not options.write_docs:
         drawn = draw_all(results, options.docs / "figures")
         print(f"Drawn in {options.docs / 'figures'}: {len(drawn)} files.", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -18,23 +19,45 @@ KEYS = {"ap": "AP", "auc": "AUC", "auc_full": "AUC", "ap_full": "AP"}
 
 def all_findings(results: Results) -> str:
     """Every section that has something to say, under its heading."""
-    sections = {
-        "What was run": _what_was_run(results),
-        "Who is best where": _best(results),
-        "Where the engines of vcuda lose": _losses(results),
-        "`vcuda.fit` told nothing, beside the engines that are told": _auto(results),
-        "The paper's claim": _claim(results),
-        "Our references beside the published numbers": _references(results),
-        "Who does not beat a floor": _floors(results),
-        "Raw and standardised columns": _columns(results),
-        "Are the probabilities true?": _calibration(results),
-        "Time and memory": _costs(results),
-        "Sachs": _sachs(results),
-        "The temperature": _temperature(results),
-        "Sampling": _sampling(results),
-    }
-    written = {title: list(sentences) for title, sentences in sections.items()}
-    return "\n\n".join(f"### {title}\n\n" + "\n".join(seen) for title, seen in written.items() if seen)
+    return _written(
+        {
+            "What was run": _what_was_run(results),
+            "Who is best where": _best(results),
+            "Where the engines of vcuda lose": _losses(results),
+            "`vcuda.fit` by default, beside the engines that know the kind of functions": _auto(results),
+            "The paper's claim": _claim(results),
+            "Our references beside the published numbers": _references(results),
+            "Who does not beat a floor": _floors(results),
+            "Raw and standardised columns": _columns(results),
+            "Are the probabilities true?": _calibration(results),
+            "Time and memory": _costs(results),
+            "Sachs": _sachs(results),
+            "The temperature": _temperature(results),
+            "Sampling": _sampling(results),
+        }
+    )
+
+
+def main_findings(results: Results) -> str:
+    """What a reader of the page needs; tables beside it say the rest."""
+    return _written(
+        {
+            "What was run": _what_was_run(results),
+            "Who is best": islice(_best(results), 1),
+            "Where the engines of vcuda lose": _losses(results),
+            "`vcuda.fit` by default, beside the engines that know the kind of functions": _auto(results),
+            "The paper's claim": _claim(results),
+            "Our references beside the published numbers": _references(results, far_ones=False),
+            "Time and memory": _costs(results),
+            "The temperature": _temperature(results),
+            "Sampling": _sampling(results),
+        }
+    )
+
+
+def _written(sections: dict[str, Iterable[str]]) -> str:
+    seen = {title: "\n".join(sentences).strip() for title, sentences in sections.items()}
+    return "\n\n".join(f"### {title}\n\n{text}" for title, text in seen.items() if text)
 
 
 def _what_was_run(results: Results) -> Iterator[str]:
@@ -42,8 +65,8 @@ def _what_was_run(results: Results) -> Iterator[str]:
     over = sum(bool(line.get("over_limit")) for line in results.lines)
     yield (
         f"{len(results.lines):,} of {results.planned:,} planned runs are stored. {_count(failed, 'run')} failed and "
-        f"{_count(over, 'run')} did not end within {results.limit_minutes:g} minutes of the processor; they are listed "
-        "at the end and count for nothing else."
+        f"{_count(over, 'run')} did not end within {results.limit_minutes:g} minutes of the processor; they are "
+        "listed under *What is not there* and count for nothing else."
     )
     troubled = Counter(line["status"] for line in _ended(results) if line["status"] != "ok")
     if troubled:
@@ -86,9 +109,12 @@ def _best(results: Results) -> Iterator[str]:
         ranking = ", ".join(f"{title} in {count}" for title, count in counts.most_common())
         yield (
             f"Of {_count(len(bullets), 'setting')} in which at least two methods have all sets, the highest mean AP "
-            f"belongs to: {ranking} (where several tie to three digits, each counts). ± is the standard error of a "
-            "paired difference over data sets; *clear* is one whose 95 % interval (t distribution) leaves out zero, "
-            "without correction for the number of comparisons. Restarts on the Sachs cells have no such error.\n"
+            f"belongs to: {ranking} (where several tie to three digits, each counts)."
+        )
+        yield (
+            "± is the standard error of a paired difference over data sets; *clear* is one whose 95 % interval (t "
+            "distribution) leaves out zero, without correction for the number of comparisons. Restarts on the Sachs "
+            "cells have no such error.\n"
         )
         yield from bullets
 
@@ -158,7 +184,7 @@ def _auto(results: Results) -> Iterator[str]:
             bullets.append(f"- {setting.words}: {pair.one:.3f} where {best.title} has {pair.other:.3f}.")
     if known:
         yield (
-            f"The other engines are told the kind of functions and of noise (see the grid). In {len(bullets)} of "
+            f"The other engines are given the kind of functions and of noise (see the grid). In {len(bullets)} of "
             f"{_count(known, 'setting')} the best of them has a higher mean AP than `vcuda.fit` has by itself"
             + (":\n" if bullets else ".")
         )
@@ -196,8 +222,8 @@ def _claim(results: Results) -> Iterator[str]:
             )
 
 
-def _references(results: Results) -> Iterator[str]:
-    """How far our means and medians are from the published ones."""
+def _references(results: Results, *, far_ones: bool = True) -> Iterator[str]:
+    """How far our means and medians are from the published ones, with or without a list of those that are far."""
     for which, where in (("mean", "d = 10"), ("median", "d = 50 and 100")):
         for key in ("auc_full", "ap_full"):
             near, far, fewer = 0, [], 0
@@ -214,7 +240,7 @@ def _references(results: Results) -> Iterator[str]:
                         numbers = f"{ours:.3f}, published {found.numbers[key]:.3f}"
                         far.append(f"{group.title}, {setting.words}: {numbers} ({difference:+.3f})")
             if near + len(far):
-                seen = f" Further away: {'; '.join(far)}." if far else ""
+                seen = f" Further away: {'; '.join(far)}." if far and far_ones else ""
                 part = f" ({fewer} of them with sets missing)" if fewer else ""
                 yield (
                     f"- {where}, {KEYS[key]} of the full matrix: {near} of {_count(near + len(far), which)}{part} are "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.paper.lines import Group, Results, complete, leaders, running_seconds
+from benchmarks.paper.lines import Group, Results, Setting, complete, leaders, paired, running_seconds, shown
 from benchmarks.paper.published import (
     BESIDE,
     SACHS_ALL_RUNS,
@@ -19,10 +20,14 @@ from benchmarks.paper.published import (
 )
 from benchmarks.records import Line, grouped, markdown
 
+# Their AP is the share of true edges and their AUC one half, whatever the data.
+UNINFORMED = {"base-rate", "empty"}
+
 
 def all_tables(results: Results) -> str:
     """Every table that has lines, under its heading."""
     parts = [
+        ("By method", by_method(results)),
         ("By size: AP / AUC", overview(results)),
         ("By setting", accuracy(results)),
         ("Beside the published numbers", beside_published(results)),
@@ -32,14 +37,104 @@ def all_tables(results: Results) -> str:
         ("Sampling DAGs", sampling(results)),
         ("What is not there", missing(results)),
     ]
+    return _under_headings(parts)
+
+
+def main_tables(results: Results) -> str:
+    """The tables that a reader of the page needs."""
+    return _under_headings(
+        [
+            ("By method", by_method(results)),
+            ("By size: AP / AUC", overview(results)),
+            ("Sachs: the paper's Table 1", sachs(results)),
+            ("Seconds", seconds(results)),
+            ("What is not there", missing(results)),
+        ]
+    )
+
+
+def _under_headings(parts: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"## {title}\n\n{body}" for title, body in parts if body)
+
+
+def by_method(results: Results) -> str:
+    """One row a method: how often it is best, how often worse than no learning, and whether its probabilities hold."""
+    settings = results.compared()
+    rows = []
+    for name, title in results.titles.items():
+        own = [(setting, group) for setting, groups in settings.items() for group in groups if group.method == name]
+        if not own:
+            continue
+        ranked = [setting for setting, group in own if len(complete(settings[setting], "ap")) > 1]
+        best = [setting for setting in ranked if name in {group.method for group in leaders(settings[setting], "ap")}]
+        changes = [
+            (pair.one, pair.other)
+            for setting, group in own
+            for same in settings.get(setting._replace(columns="standardised"), [])
+            if setting.columns == "raw" and setting.source != "sachs" and same.method == name
+            if (pair := paired(group, same, "ap")) is not None
+        ]
+        mean = np.mean(changes, axis=0) if changes else None
+        briers = [(shown(group.mean("brier")), shown(group.mean("base_rate_brier"))) for _, group in own]
+        known = [(brier, base) for brier, base in briers if not math.isnan(brier + base)]
+        errors = [error for _, group in own if (error := group.mean("calibration_error")) is not None]
+        rows.append(
+            [
+                *(title, len(own), f"{len(best)} of {len(ranked)}"),
+                "" if own[0][1].family == "floor" else _behind_floor(settings, own),
+                "" if mean is None else f"{mean[0]:.3f} → {mean[1]:.3f} ({len(changes)})",
+                f"{sum(brier < base for brier, base in known)} of {len(known)}" if known else "",
+                _number(float(np.mean(errors)) if errors else None, ".3f"),
+            ]
+        )
+    if not rows:
+        return ""
+    remark = (
+        "Counts are of settings, means are over settings, on the sets that both sides have. A *floor* learns nothing: "
+        "an empty graph, the base rate, or columns sorted and regressed. A method's settings are not all those of "
+        "another: compare methods in the tables by size."
+    )
+    header = ["method", "settings", "highest AP in", "AP below a floor in", "AP, raw → standardised (settings)"]
+    header += ["Brier score below that of the base rate in", "calibration error"]
+    return f"{remark}\n\n{markdown(header, rows)}"
+
+
+def _behind_floor(settings: dict[Setting, list[Group]], own: Sequence[tuple[Setting, Group]]) -> str:
+    behind = known = 0
+    for setting, group in own:
+        floors = [floor for floor in settings[setting] if floor.family == "floor"]
+        pairs = [pair for floor in floors if (pair := paired(group, floor, "ap")) is not None]
+        known += bool(pairs)
+        behind += any(shown(pair.one) < shown(pair.other) for pair in pairs)
+    return f"{behind} of {known}"
+
+
+def seconds(results: Results) -> str:
+    """Methods by size and kind of functions: median seconds of a run without compilation."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for group in results.groups:
+        if group.family != "ablation" and group.done and group.setting.edges in (None, group.setting.nodes):
+            kind = {"gp": " nonlinear", "linear": " linear"}.get(group.setting.mechanism or "", "")
+            place = f"d = {group.setting.nodes}{kind}" if kind else "Sachs"
+            own = found.setdefault(place, {}).setdefault(group.method, [])
+            own += [running_seconds(line) for line in group.done]
+    if not found:
+        return ""
+    names = [name for name in results.titles if any(name in methods for methods in found.values())]
+    rows = [[results.titles[name], *(_median(methods.get(name, [])) for methods in found.values())] for name in names]
+    remark = (
+        "Median seconds of a run, compilation apart, with as many edges as nodes, over graph families, raw and "
+        "standardised columns."
+    )
+    return f"{remark}\n\n{markdown(['method', *found], rows)}"
 
 
 def overview(results: Results) -> str:
     """One table a size: methods by settings, mean AP and AUC without the diagonal."""
     parts = []
     for size, settings in results.sizes().items():
-        names = [name for name in results.titles if any(g.method == name for gs in settings.values() for g in gs)]
+        found = {group.method for groups in settings.values() for group in groups} - UNINFORMED
+        names = [name for name in results.titles if name in found]
         best = {
             setting: {g.method for g in leaders(groups, "ap")} if len(complete(groups, "ap")) > 1 else set()
             for setting, groups in settings.items()
@@ -57,7 +152,8 @@ def overview(results: Results) -> str:
         return ""
     remark = (
         "Mean AP / AUC over all ordered pairs of different nodes. In brackets the number of data sets, at the methods "
-        "that have fewer of them. Bold: the highest AP of the methods that have all."
+        "that have fewer of them. Bold: the highest AP of the methods that have all. The empty graph and the base rate "
+        "have an AUC of one half everywhere."
     )
     return "\n\n".join([remark, *parts])
 

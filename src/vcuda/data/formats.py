@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vcuda.data.checks import CELL_COPIES, memory_available
+from vcuda.data.checks import CELL_COPIES
 from vcuda.data.messages import HOW_TO_CHOOSE
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 FILE_KINDS = {
     ".csv": "text",

@@ -11,7 +11,6 @@ import numpy as np
 from vcuda.baselines import BASELINES, BaselineSpec
 from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior, GraphPrior
-from vcuda.data.checks import memory_available
 from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
@@ -34,6 +33,7 @@ from vcuda.infer.selection.models import Choice, choose_model
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import SERIAL, Workers
+from vcuda.memory import memory_available
 from vcuda.models import FAMILIES, MODELS
 from vcuda.models.functional.base import FunctionalModel
 from vcuda.models.protocol import Noise, ScoreSpec

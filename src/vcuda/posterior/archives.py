@@ -17,9 +17,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from vcuda.data.checks import memory_available, memory_needed
+from vcuda.data.checks import memory_needed
 from vcuda.data.formats import UNREADABLE as UNREADABLE_TABLE
 from vcuda.errors import ConfigError, RunError
+from vcuda.memory import memory_available
 
 # Names, labels and remarks of 100,000 columns have less.
 LARGEST_JSON = 64_000_000

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,7 +73,7 @@ class GraphSamples:
 
     @classmethod
     def from_dense(
-        cls, names: Sequence[str], graphs: np.ndarray | Sequence, weights: np.ndarray | None = None
+        cls, names: Sequence[str], graphs: np.ndarray | Sequence[Any], weights: np.ndarray | None = None
     ) -> GraphSamples:
         """From ``(s, d, d)`` boolean graphs, or one ``(d, d)`` graph; equal weights unless given."""
         cube = np.asarray(graphs, dtype=bool)

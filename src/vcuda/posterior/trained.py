@@ -125,7 +125,7 @@ class TrainedMixture:
         from vcuda.models.functional.base import log_density
 
         @jax.jit
-        def one(params, rows, graph):
+        def one(params: Any, rows: jax.Array, graph: jax.Array) -> tuple[jax.Array, jax.Array]:
             densities = log_density(self.model, params, rows, graph)
             return self.model.predict(params, rows, graph), densities.sum(axis=1)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vcuda.data.checks import memory_available
 from vcuda.data.in_memory import from_pandas
 from vcuda.data.messages import HOW_TO_CHOOSE, data_row
 from vcuda.data.raw_table import RawTable
 from vcuda.data.streaming.blocks import BlockReader, Mapped, OnlyInMemoryError
 from vcuda.errors import DataError
+from vcuda.memory import memory_available
 
 SOURCE = "Dask table"
 # Bytes that a table in memory takes for each cell, as it is read, checked, standardised and compared.

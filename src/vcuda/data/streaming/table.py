@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.checks import memory_available
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import from_path
@@ -26,6 +25,7 @@ from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, i
 from vcuda.data.streaming.passes import gather
 from vcuda.data.streaming.statistics import Statistics
 from vcuda.errors import ConfigError, DataError
+from vcuda.memory import memory_available
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
 STREAMED_CELLS = 4_000_000

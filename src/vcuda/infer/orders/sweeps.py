@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -170,8 +170,8 @@ def _run_block(
     replicas, levels = chains.holders.shape
 
     def sweep(
-        carry: tuple[Chains, jax.Array, jax.Array], inputs: tuple
-    ) -> tuple[tuple[Chains, jax.Array, jax.Array], tuple]:
+        carry: tuple[Chains, jax.Array, jax.Array], inputs: tuple[Any, ...]
+    ) -> tuple[tuple[Chains, jax.Array, jax.Array], tuple[jax.Array, ...]]:
         current, edges, swapped = carry
         nodes, places, swaps, level_betas, parity = inputs
         chain_betas = jnp.zeros(replicas * levels).at[current.holders.reshape(-1)].set(level_betas.reshape(-1))

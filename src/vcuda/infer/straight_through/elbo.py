@@ -60,7 +60,7 @@ class Rows(NamedTuple):
 
 
 def elbo_terms(
-    spec: DagDistribution,
+    spec: DagDistribution[Any],
     model: FunctionalModel,
     prior: DagPrior,
     trained: Trained,

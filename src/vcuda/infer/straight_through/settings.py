@@ -53,7 +53,7 @@ class StraightThrough:
         equal, columns for unequal.
     """
 
-    dags: DagDistribution = field(default_factory=PriorityDags)
+    dags: DagDistribution[Any] = field(default_factory=PriorityDags)
     epochs: int = 500
     batch_size: int | None = 64
     graph_samples: int = 2

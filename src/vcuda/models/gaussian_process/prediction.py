@@ -184,7 +184,7 @@ def _node(predictive: GaussianProcessPredictive, target: int, parents: np.ndarra
         residual = float(values @ (values / noise) - whitened @ whitened)
         log_det = float(2 * np.log(np.diag(factor)).sum() + np.log(noise).sum())
 
-        def design(inputs: np.ndarray, build: Callable = build) -> np.ndarray:
+        def design(inputs: np.ndarray, build: Callable[..., tuple[np.ndarray, ...]] = build) -> np.ndarray:
             return build(inputs / length)[0].T
 
         regressions.append(Regression(factor, whitened, residual, log_det, design))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fuzzing.bending import bent
-from benchmarks.fuzzing.files import Files
-from benchmarks.fuzzing.runs import RUNS, bent_array, bent_json, forged_header, zipped
+from fuzzing.bending import bent
+from fuzzing.files import Files
+from fuzzing.runs import RUNS, bent_array, bent_json, forged_header, zipped
 from vcuda.fitting.spec import OPTIONS
 
 FOLDER = "checkpoint"

@@ -21,11 +21,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzzing import checkpoints
-from benchmarks.fuzzing.files import copied
-from benchmarks.fuzzing.knowledge import KNOWN
-from benchmarks.fuzzing.runs import RUNS
 from benchmarks.processes import ROOT
+from fuzzing import checkpoints
+from fuzzing.files import copied
+from fuzzing.knowledge import KNOWN
+from fuzzing.runs import RUNS
 from vcuda.posterior import Posterior
 
 LONGEST_SENTENCE = 2000
@@ -315,6 +315,7 @@ def _prepared(memory: float, *, runs: bool) -> Watch:
         with tempfile.TemporaryDirectory() as place:
             posterior.report(Path(place) / "report.html", curves=1)
     command("check", "sachs")
+    vcuda.cli.ADDRESS_SPACE = 0  # the libraries are loaded: what the bound leaves is for the case
     read_in_blocks(ROOT / "src" / "vcuda" / "data" / "tables" / "sachs.csv")
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + int(memory * 1e9), resource.RLIM_INFINITY))

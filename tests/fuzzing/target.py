@@ -32,8 +32,8 @@ def serve(memory: float, arguments: list[str]) -> None:
         import vcuda.data.streaming.streams
         import vcuda.posterior.samples
         import vcuda.posterior.storage
-    from benchmarks.fuzzing.opening import check_sentence, watched
-    from benchmarks.fuzzing.runs import RUNS
+    from fuzzing.opening import check_sentence, watched
+    from fuzzing.runs import RUNS
 
     runs = sorted(RUNS.iterdir())
     for run in runs:  # what is imported once is no memory of an input
@@ -91,8 +91,8 @@ def _with_member(archive: Path, place: int, content: bytes) -> bytes:
 
 def _open(entry: Path) -> None:
     import vcuda
-    from benchmarks.fuzzing.knowledge import KNOWN
-    from benchmarks.fuzzing.opening import read_in_blocks
+    from fuzzing.knowledge import KNOWN
+    from fuzzing.opening import read_in_blocks
 
     if entry.is_dir():
         posterior = vcuda.Posterior.load(entry)

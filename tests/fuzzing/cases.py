@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.fuzzing.checkpoints import checkpoint
-from benchmarks.fuzzing.files import Files
-from benchmarks.fuzzing.knowledge import knowledge
-from benchmarks.fuzzing.runs import run
-from benchmarks.fuzzing.tables import table
+from fuzzing.checkpoints import checkpoint
+from fuzzing.files import Files
+from fuzzing.knowledge import knowledge
+from fuzzing.runs import run
+from fuzzing.tables import table
 
 GROWN: dict[str, Callable[[Files], None]] = {
     "tables": table,

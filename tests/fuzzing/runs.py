@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fuzzing.bending import SCALARS, bent
-from benchmarks.fuzzing.files import Files
+from fuzzing.bending import SCALARS, bent
+from fuzzing.files import Files
 
-RUNS = Path(__file__).parents[2] / "tests" / "fixtures" / "run-format-1"
+RUNS = Path(__file__).parents[1] / "fixtures" / "run-format-1"
 
 
 class Payload:

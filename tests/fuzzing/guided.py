@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzzing.runs import RUNS
-from benchmarks.fuzzing.target import FORMS
 from benchmarks.processes import ROOT, SINGLE_THREADED
+from fuzzing.runs import RUNS
+from fuzzing.target import FORMS
 
 TARGET = Path(__file__).with_name("target.py")
 LONGEST_INPUT = 30_000
@@ -34,7 +34,7 @@ def guided(what: dict[str, Any], broken: Path) -> dict[str, Any]:
         (corpus / hashlib.sha1(content).hexdigest()).write_bytes(content)
     crashes = broken / f"guided-{what['seed']}-{what['first']}"
     crashes.mkdir(exist_ok=True)
-    path = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     seen = subprocess.run(
         [
             *(sys.executable, "-P", str(TARGET), str(what["memory"]), str(corpus.resolve())),
@@ -65,7 +65,6 @@ def guided(what: dict[str, Any], broken: Path) -> dict[str, Any]:
 
 def seeds() -> Iterator[bytes]:
     """What it begins with: each case of the tests that is small, and the parts of all runs of the tests."""
-    sys.path.insert(0, str(ROOT / "tests"))
     hostile = import_module("hostile")
 
     for case in (*hostile.TABLES.values(), *hostile.KNOWLEDGE.values()):

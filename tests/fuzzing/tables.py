@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fuzzing.bending import CELLS, ENCODINGS, NAMES, bent, quoted
-from benchmarks.fuzzing.files import Files
+from fuzzing.bending import CELLS, ENCODINGS, NAMES, bent, quoted
+from fuzzing.files import Files
 
 ODDITIES = (
     "narrow", "short", "mixed", "names", "names", "cells", "cells", "ragged", "gaps", "separator", "lines", "quotes",

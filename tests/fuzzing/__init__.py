@@ -2,7 +2,7 @@
 
 Three ways to find what is not: cases grown from a grammar and bent, properties that Hypothesis searches (those of
 tests/test_hostile.py, with more examples), and bytes that libFuzzer changes as coverage guides it (needs atheris). A
-piece of work is a line of results/fuzzing.jsonl, and one that is stored is not done again. What breaks is kept as
+piece of work is a line of tests/fuzzing/results.jsonl, and one that is stored is not done again. What breaks is kept as
 files, which ``--replay`` opens again.
 """
 
@@ -17,13 +17,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzzing.asking import Child
-from benchmarks.fuzzing.cases import grown
-from benchmarks.fuzzing.files import copied
-from benchmarks.fuzzing.guided import guided
-from benchmarks.fuzzing.properties import properties
 from benchmarks.records import Line, Records, markdown
+from fuzzing.asking import Child
+from fuzzing.cases import grown
+from fuzzing.files import copied
+from fuzzing.guided import guided
+from fuzzing.properties import properties
 
+HERE = Path(__file__).parent
 PIECE = 250
 # How many cases of each kind there are; by coverage and by property, so many inputs of all kinds together.
 CASES = {"tables": 5000, "knowledge": 2500, "runs": 2500, "checkpoints": 1000}
@@ -33,7 +34,7 @@ ENDS = ("accepted", "refused", "broken")
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks fuzzing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
     parser.add_argument("--kind", choices=[*CASES, "property", "guided"], help="by default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="so much of the usual number of cases")
@@ -41,12 +42,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--memory", type=float, default=1.0, help="gigabytes that a case may take")
     parser.add_argument("--broken", type=Path, default=Path("broken-cases"), help="where broken cases are kept")
     parser.add_argument("--replay", type=Path, help="open one broken case again")
-    parser.add_argument("--results", type=Path, help="folder of the lines, if not the one of the repository")
+    parser.add_argument("--results", type=Path, help="folder of results.jsonl, if not this one")
     parser.add_argument("--table", action="store_true", help="only print the table of what is stored")
     options = parser.parse_args(arguments)
     if options.replay:
         return _replay(options)
-    records = Records("fuzzing", folder=options.results)
+    records = Records("results", folder=options.results or HERE)
     if not options.table:
         for what in pieces(options):
             if records.find(what) is None:

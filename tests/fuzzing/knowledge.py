@@ -6,8 +6,8 @@ import json
 import random
 from typing import Any
 
-from benchmarks.fuzzing.bending import CELLS, ENCODINGS, NAMES, SCALARS, bent, quoted
-from benchmarks.fuzzing.files import Files
+from fuzzing.bending import CELLS, ENCODINGS, NAMES, SCALARS, bent, quoted
+from fuzzing.files import Files
 
 KNOWN = ("a", "b", "c", "d", "naïve", "x y")
 KEYS = ("required", "forbidden", "tiers", "within_tiers", "roots", "sinks", "probabilities", "proba", "", "a.b")

@@ -70,14 +70,14 @@ class Child:
             answer: dict[str, Any] = json.loads(line)
             return answer if "end" in answer else {"end": "broken", "told": answer["error"]}
         code = process.wait()
-        self._process = None
+        self.end()
         seen = f"no answer in {self.patience:.0f} seconds" if watch.late else f"the process died with code {code}"
         return {"end": "broken", "told": seen}
 
     def _begin(self) -> subprocess.Popen[str]:
         self.begun += 1
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child", "benchmarks.fuzzing.opening", str(self.folder)],
+            [sys.executable, "-m", "benchmarks.child", "fuzzing.opening", str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -85,11 +85,12 @@ class Child:
             cwd=ROOT,
             env=os.environ
             | SINGLE_THREADED
-            | {"VCUDA_CACHE": "off", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            | {"VCUDA_CACHE": "off", "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("src", "tests", ""))},
         )
         return self._process
 
     def end(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
+            self._process = None
