@@ -188,7 +188,7 @@ def test_hub_with_more_parents_than_bits():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_warns_when_stopped_too_early(seed):
-    truth = simulate("er", nodes=40, edges=80, rows=300, test_rows=1, seed=seed)
+    truth = simulate("er", nodes=25, edges=50, rows=300, test_rows=1, seed=seed)
     # The candidates are searched in full, so that only the chains can be blamed.
     spec = Orders(sweeps=4, annealing=1, round_sweeps=1, max_sweeps=4, levels=4, max_candidates=8)
     found = run_orders(spec, BGe().prepare(truth.train.values), edge_prior(truth.train.d, 0.05), seed=seed, samples=10)
