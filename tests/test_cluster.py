@@ -350,6 +350,7 @@ def test_a_fit_begun_on_workers_goes_on_without_them(name, monkeypatch, tmp_path
     assert same(fitted(table, **given, resume=True), fitted(table, seed=3, **RESTARTED[name]))
 
 
+@pytest.mark.slow
 def test_restarts_stay_where_they_are_unless_it_is_worth_it(monkeypatch):
     several, given = Pretended(2), RESTARTED["variational"]
     monkeypatch.setattr("vcuda.fitting.fit.as_workers", lambda client: client or SERIAL)

@@ -312,7 +312,7 @@ class TestOtherMethods:
     @pytest.mark.filterwarnings("ignore::vcuda.ConvergenceWarning")
     def test_every_one_is_an_engine_by_name(self, table):
         for name in BASELINES:
-            posterior = vcuda.fit(table, engine=name, time_limit=0.5, seed=1)
+            posterior = vcuda.fit(table, engine=name, time_limit=0.1, seed=1)
             assert posterior.provenance["engine"]["name"] == name
             assert posterior.provenance["prior"] is None
             assert posterior.graph_posterior.scores.shape == (4, 4)

@@ -104,6 +104,7 @@ def test_single_log_odds_are_those_of_the_exact_engine(seven):
     assert_close(found, exact(score, edge_probability=0.1, log_odds=odds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knowledge", [False, True])
 def test_a_prior_over_graphs_is_that_of_the_exact_engine(seven, knowledge):
     score = BGe().prepare(seven.train.values[:40, :5])
@@ -127,6 +128,7 @@ def test_a_prior_over_graphs_is_that_of_the_exact_engine(seven, knowledge):
     assert np.abs(by_orders - probabilities).max() > 0.04
 
 
+@pytest.mark.slow
 def test_warns_where_the_weights_of_graphs_leave_few_of_them(seven, monkeypatch):
     monkeypatch.setattr("vcuda.infer.orders.diagnostics.WARN_EFFECTIVE_GRAPHS", 1e6)
     score = BGe().prepare(seven.train.values[:, :4])
@@ -186,7 +188,7 @@ def test_hub_with_more_parents_than_bits():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_warns_when_stopped_too_early(seed):
-    truth = simulate("er", nodes=40, edges=80, rows=300, test_rows=1, seed=seed)
+    truth = simulate("er", nodes=25, edges=50, rows=300, test_rows=1, seed=seed)
     # The candidates are searched in full, so that only the chains can be blamed.
     spec = Orders(sweeps=4, annealing=1, round_sweeps=1, max_sweeps=4, levels=4, max_candidates=8)
     found = run_orders(spec, BGe().prepare(truth.train.values), edge_prior(truth.train.d, 0.05), seed=seed, samples=10)

@@ -740,6 +740,7 @@ def test_a_fit_into_a_folder_at_work_is_refused(run, csv, tmp_path):
     assert "another fit is writing into" in answer.err
 
 
+@pytest.mark.slow
 def test_a_table_from_a_pipe_must_be_given_again(run, csv, tmp_path, at_once, monkeypatch):
     folder = tmp_path / "run"
     monkeypatch.setattr("vcuda.cli.fitting.place_of", lambda table: {"table": None, "folder": None})

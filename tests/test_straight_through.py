@@ -245,6 +245,7 @@ def test_an_interrupt_returns_what_is_done(data):
     assert outcome.trace["likelihood"].shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_an_interrupt_before_the_first_check_returns_what_is_done(data, monkeypatch):
     monkeypatch.setattr("vcuda.infer.progress.SECONDS_A_CHUNK", 0.0)  # so that every stretch of steps is reported
 

@@ -92,6 +92,7 @@ def test_what_is_not_allowed_never_occurs():
     assert (np.diag(found.graph_posterior.edge_probabilities()) == 0).all()
 
 
+@pytest.mark.slow
 def test_same_seed_same_result_and_input_untouched():
     values = six_columns(200, 0)
     before = values.copy()
