@@ -17,6 +17,8 @@ from vcuda.models.prediction import Predicted, Predictive
 # outlying ones among them, were then at most .0011 away from those of the full kernel, for normal, correlated and
 # heavy-tailed columns; sets that need more than an eighth as many features as rows get the full kernel itself.
 KERNEL_BUDGET = 1e-4
+# A row whose kernel lacks less than this is known as far as rounding goes; as a pivot it would spoil the factor.
+ROUNDING = 1e-12
 # New rows at a time: their kernel with the kept rows stays at 64 MB.
 BLOCK_ROWS = 2000
 # Features that a function is drawn with, at most: their cube is what a set of parents costs.
@@ -94,7 +96,7 @@ def kernel_pivots(rows: np.ndarray, *, most: int) -> tuple[np.ndarray, bool]:
     missing, most = np.ones(len(rows)), min(most, len(rows))
     factor = np.empty((len(rows), most))
     pivots: list[int] = []
-    while missing.sum() > KERNEL_BUDGET:
+    while missing.sum() > KERNEL_BUDGET and missing.max() > ROUNDING:
         if len(pivots) == most:
             return np.array(pivots, dtype=np.int64), False
         pivot, rank = int(np.argmax(missing)), len(pivots)
