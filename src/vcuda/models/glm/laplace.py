@@ -3,6 +3,9 @@
 log p(y | parents) is the log density at the best weights, plus their log prior density there, less half the log
 determinant of the curvature. The weights have standard normal priors: what makes one more or less plausible is in the
 scale of its feature.
+
+The posterior of the weights of a sieve is skewed, so that its evidence comes out too low: by about one nat at 200 rows
+of strongly skewed noise (``tests/test_glm.py``). The other families are within .1 nats there.
 """
 
 from __future__ import annotations
