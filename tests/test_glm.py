@@ -75,10 +75,10 @@ def test_derivatives_are_those_of_the_density(name):
             up[:, k, row] += step
             down[:, k, row] -= step
             above, below = family.rows(y, up, psi), family.rows(y, down, psi)
-            assert found.slope[0, k, row] == pytest.approx((above.value - below.value)[0] / (2 * step), abs=1e-6)
+            assert found.slope[0, k, row] == pytest.approx((above.value - below.value)[0].sum() / (2 * step), abs=1e-6)
             bent = (above.slope - below.slope)[0, :, row] / (2 * step)
             np.testing.assert_allclose(found.curvature[0, k, :, row], bent, atol=1e-6)
-            mixed = (above.shared_slope - below.shared_slope)[0] / (2 * step)
+            mixed = (above.shared_slope - below.shared_slope)[0].sum(axis=-1) / (2 * step)
             np.testing.assert_allclose(found.mixed[0, :, k, row], mixed, atol=1e-6)
     prior = family.log_prior(psi)
     for k in range(m):
@@ -86,8 +86,8 @@ def test_derivatives_are_those_of_the_density(name):
         up[:, k] += step
         down[:, k] -= step
         above, below = family.rows(y, eta, up), family.rows(y, eta, down)
-        assert found.shared_slope[0, k] == pytest.approx((above.value - below.value)[0] / (2 * step), abs=1e-5)
-        bent = (above.shared_slope - below.shared_slope)[0] / (2 * step)
+        assert found.shared_slope[0, k].sum() == pytest.approx((above.value - below.value)[0].sum() / (2 * step), abs=1e-5)
+        bent = (above.shared_slope - below.shared_slope)[0].sum(axis=-1) / (2 * step)
         np.testing.assert_allclose(found.shared_curvature[0, k], bent, atol=1e-5)
         higher, lower = family.log_prior(up), family.log_prior(down)
         assert prior[1][0, k] == pytest.approx((higher[0] - lower[0])[0] / (2 * step), abs=1e-6)
@@ -129,7 +129,7 @@ def test_laplace_is_near_importance_sampling(name):
             eta = weights.reshape(part.size, family.predictors, -1) @ design[0]
             own = family.take(np.zeros(part.size, dtype=int))
             prior = 0.5 * np.log(penalty / (2 * np.pi)).sum() - 0.5 * weights[:, free] ** 2 @ penalty
-            heights[part] = own.rows(y, eta, psi).value + own.log_prior(psi)[0] + prior
+            heights[part] = own.rows(y, eta, psi).value.sum(axis=1) + own.log_prior(psi)[0] + prior
         return heights - proposal.logpdf(draws)
 
     centre = np.concatenate([found.weights.reshape(-1)[free], found.shared[0]])

@@ -18,8 +18,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from vcuda.models.glm.likelihoods import LOG_TWO_PI, Likelihood
 
 MOST_STEPS = 60
-# A step that promises less than this many nats is the last.
-DECREMENT = 1e-5
+# A step that promises less than this many nats is not taken, only counted: what it promises is as good.
+DECREMENT = 3e-3
+# What is counted of a step that was not taken because there were too many.
+MOST_HOPED = 5.0
 LONGEST_STEP = 4.0
 
 
@@ -51,6 +53,7 @@ def fit(
     precision: np.ndarray,
     weights: np.ndarray,
     shared: np.ndarray,
+    most_steps: int = MOST_STEPS,
 ) -> Fitted:
     """Maximise, and integrate around the maximum.
 
@@ -66,6 +69,8 @@ def fit(
         (q, p + 1) of the prior of each weight; infinite where a predictor has no such weight.
     weights, shared
         (B, q, p + 1) and (B, m) where to begin.
+    most_steps
+        Few are enough where the beginning is the best of nearly the same rows.
     """
     sets, width, _ = design.shape
     q, m = likelihood.predictors, shared.shape[1]
@@ -81,10 +86,10 @@ def fit(
         eta = np.matmul(weight.reshape(count, q, width), rows)
         found = own.rows(y, eta, psi)
         prior, prior_slope, prior_curvature = own.log_prior(psi)
-        value = found.value + prior - 0.5 * (theta[:, : free.size] ** 2) @ penalty
+        value = found.value.sum(axis=1) + prior - 0.5 * (theta[:, : free.size] ** 2) @ penalty
         slope = np.empty((count, q * width + m))
         slope[:, : q * width] = np.matmul(found.slope, np.swapaxes(rows, 1, 2)).reshape(count, -1)
-        slope[:, q * width :] = found.shared_slope + prior_slope
+        slope[:, q * width :] = found.shared_slope.sum(axis=2) + prior_slope
         curvature = np.empty((count, q * width + m, q * width + m))
         turned = np.swapaxes(rows, 1, 2)
         for k in range(q):
@@ -104,45 +109,43 @@ def fit(
         curvature[:, q * width :, q * width :] = own_block
         slope = slope[:, kept]
         slope[:, : free.size] -= penalty * theta[:, : free.size]
-        bent = -curvature[:, kept[:, None], kept[None, :]]
+        bent = -curvature if kept.size == q * width + m else -curvature[:, kept[:, None], kept[None, :]]
         bent[:, np.arange(free.size), np.arange(free.size)] += penalty
         return _Heights(value, slope, bent)
 
     theta = np.concatenate([weights.reshape(sets, -1)[:, free], shared], axis=1)
-    damping = np.zeros(sets)
-    going = np.arange(sets)
-    own, rows = likelihood, design
-    heights = evaluate(theta, own, rows)
-    final = _Heights(heights.value.copy(), heights.slope.copy(), heights.curvature.copy())
+    final = evaluate(theta, likelihood, design)
     converged = np.zeros(sets, dtype=bool)
-    for _ in range(MOST_STEPS):
+    hoped = np.zeros(sets)
+    damping = np.zeros(sets)
+    going, own, rows = np.arange(sets), likelihood, design
+    for number in range(most_steps + 1):
         damped = damping[going]
-        steps, promised = _newton_steps(heights, damped)
+        steps, promised = _newton_steps(_Heights(*(part[going] for part in final)), damped)
         damping[going] = damped
-        last = promised < DECREMENT
+        # The last step need not be taken: what it promises is as good as what it would bring.
+        last = (promised < DECREMENT) | (number == most_steps)
+        ends = going[last]
+        converged[ends] = promised[last] < DECREMENT
+        hoped[ends] = np.where(np.isfinite(promised[last]), np.minimum(promised[last], MOST_HOPED), 0.0)
+        theta[ends[converged[ends]]] += steps[last & (promised < DECREMENT)]
+        if last.all():
+            break
+        if last.any():
+            stay = np.flatnonzero(~last)
+            going, rows, own, steps = going[stay], rows[stay], own.take(stay), steps[stay]
         tried = theta[going] + steps
         new = evaluate(tried, own, rows)
-        better = np.isfinite(new.value) & (new.value >= heights.value - 1e-9 * np.abs(heights.value))
+        old = final.value[going]
+        better = np.isfinite(new.value) & (new.value >= old - 1e-9 * np.abs(old))
         taken = going[better]
         theta[taken] = tried[better]
-        for old, fresh in zip(final, new, strict=True):
-            old[taken] = fresh[better]
+        for kept_part, fresh in zip(final, new, strict=True):
+            kept_part[taken] = fresh[better]
         damping[taken] = np.where(damping[taken] > 1.0, damping[taken] / 8, 0.0)
-        worse = going[~better]
-        damping[worse] = np.maximum(6 * damping[worse], 1.0)
-        # Where the best point is as good as rounding lets it be, no step is better.
-        stuck = ~better & ((damping[going] > 1e10) | last)
-        done = (better & last) | stuck
-        converged[going[done]] = True
-        if done.all():
-            break
-        stay = np.flatnonzero(~done)
-        # Copies of the design cost about as much as a step, so sets that are done are left out a few at a time.
-        if stay.size < 0.7 * going.size:
-            going, rows, own = going[stay], rows[stay], own.take(stay)
-        heights = _Heights(*(part[going] for part in final))
+        damping[going[~better]] = np.maximum(6 * damping[going[~better]], 1.0)
     log_det = _log_determinants(final.curvature)
-    log_evidence = final.value + 0.5 * np.log(penalty).sum() + 0.5 * m * LOG_TWO_PI - 0.5 * log_det
+    log_evidence = final.value + hoped + 0.5 * np.log(penalty).sum() + 0.5 * m * LOG_TWO_PI - 0.5 * log_det
     weight = np.zeros((sets, q * width))
     weight[:, free] = theta[:, : free.size]
     return Fitted(log_evidence, weight.reshape(sets, q, width), theta[:, free.size :], converged, final.curvature)

@@ -17,10 +17,10 @@ LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
 class Rows(NamedTuple):
-    """The log density of the rows, and its derivatives; those by ``psi`` are summed over the rows.
+    """The log density of each row, and its derivatives; the second ones by ``psi`` alone are summed over the rows.
 
-    ``value`` (B,), ``slope`` (B, q, n), ``curvature`` (B, q, q, n), ``shared_slope`` (B, m), ``mixed`` (B, m, q, n) by
-    psi and eta, ``shared_curvature`` (B, m, m).
+    ``value`` (B, n), ``slope`` (B, q, n), ``curvature`` (B, q, q, n), ``shared_slope`` (B, m, n), ``mixed``
+    (B, m, q, n) by psi and eta, ``shared_curvature`` (B, m, m).
     """
 
     value: np.ndarray
@@ -125,19 +125,19 @@ class Number:
             second = np.einsum("kbn,kbn->bn", share, pull * pull - inverse * inverse) - first * first
         else:
             height, first, second = -0.5 * (z * z + LOG_TWO_PI), -z, np.full_like(z, -1.0)
-        value = height.sum(axis=1) - rows * psi[:, 0]
+        value = height - psi[:, :1]
         m = self.shared
         slope = np.empty((sets, self.predictors, rows))
         curvature = np.empty((sets, self.predictors, self.predictors, rows))
         mixed = np.empty((sets, m, self.predictors, rows))
-        shared_slope = np.empty((sets, m))
+        shared_slope = np.empty((sets, m, rows))
         shared_curvature = np.zeros((sets, m, m))
         if shrink is None:
             slope[:, 0] = -first
             curvature[:, 0, 0] = second
             mixed[:, 0, 0] = second * scaled
         else:
-            value -= rho.sum(axis=1)
+            value -= rho
             slope[:, 0], slope[:, 1] = -first * shrink, -first * z - 1.0
             bent = second * z + first
             curvature[:, 0, 0] = second * shrink * shrink
@@ -145,11 +145,11 @@ class Number:
             curvature[:, 1, 1] = bent * z
             mixed[:, 0, 0] = second * scaled * shrink
             mixed[:, 0, 1] = bent * scaled
-        shared_slope[:, 0] = -np.einsum("bn,bn->b", first, scaled) - rows
+        shared_slope[:, 0] = -first * scaled - 1.0
         shared_curvature[:, 0, 0] = np.einsum("bn,bn->b", second * scaled + first, scaled)
         if self.shape:
             turn = share * (pull - first)
-            shared_slope[:, 1:] = share.sum(axis=2).T - rows * weights
+            shared_slope[:, 1:] = np.swapaxes(share, 0, 1) - weights[:, :, None]
             mixed[:, 1:, 0] = np.swapaxes(-turn if shrink is None else -turn * shrink, 0, 1)
             if shrink is not None:
                 mixed[:, 1:, 1] = np.swapaxes(-turn * z, 0, 1)
@@ -194,7 +194,7 @@ class Unshared:
 
 def _unshared(value: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> Rows:
     sets, q, n = slope.shape
-    return Rows(value, slope, curvature, np.zeros((sets, 0)), np.zeros((sets, 0, q, n)), np.zeros((sets, 0, 0)))
+    return Rows(value, slope, curvature, np.zeros((sets, 0, n)), np.zeros((sets, 0, q, n)), np.zeros((sets, 0, 0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ class Bernoulli(Unshared):
     def rows(self, y: np.ndarray, eta: np.ndarray, psi: np.ndarray) -> Rows:
         odds = self.centre + self.unit * eta[:, 0]
         chance = expit(odds)
-        value = (y * odds + log_expit(-odds)).sum(axis=1)
+        value = y * odds + log_expit(-odds)
         slope = self.unit * (y - chance)
         curvature = -(self.unit**2) * chance * (1 - chance)
         return _unshared(value, slope[:, None], curvature[:, None, None])
@@ -248,7 +248,7 @@ class Softmax(Unshared):
         chances = raised / total[:, None]
         label = y.astype(np.int64)
         hit = (label[None, :] == np.arange(self.predictors)[:, None]).astype(np.float64)
-        value = np.einsum("ln,bln->b", hit, odds) - (top + np.log(total)).sum(axis=1)
+        value = np.einsum("ln,bln->bn", hit, odds) - (top + np.log(total))
         slope = np.einsum("lk,bln->bkn", self.unit, hit - chances)
         # C' (p p' - diag p) C by rows.
         turned = np.einsum("lk,bln->bkn", self.unit, chances)
@@ -321,7 +321,6 @@ class Ordered:
         gap = np.where(np.isinf(upper) | np.isinf(lower), np.inf, upper - lower)
         chance_log = log_expit(upper) + log_expit(-lower) + np.log(-np.expm1(-gap))
         chance = np.exp(np.maximum(chance_log, -700.0))
-        value = chance_log.sum(axis=1)
         f_up, f_low = above * (1 - above), beneath * (1 - beneath)
         g_up, g_low = f_up * (1 - 2 * above), f_low * (1 - 2 * beneath)
         # Slopes by the upper and the lower threshold of each row.
@@ -333,13 +332,14 @@ class Ordered:
         curvature = self.unit**2 * (c_up + 2 * c_both + c_low)
         by_threshold = -self.unit * np.stack([c_up + c_both, c_low + c_both])
         mixed = np.zeros((sets, m, 1, rows))
-        own_slope = np.zeros((sets, m))
+        own_slope = np.zeros((sets, m, rows))
         own = np.zeros((sets, m, m))
         for level in range(m):
             top, bottom = label == level, label == level + 1
             mixed[:, level, 0, top] += by_threshold[0][:, top]
             mixed[:, level, 0, bottom] += by_threshold[1][:, bottom]
-            own_slope[:, level] = s_up[:, top].sum(axis=1) + s_low[:, bottom].sum(axis=1)
+            own_slope[:, level, top] = s_up[:, top]
+            own_slope[:, level, bottom] = s_low[:, bottom]
             own[:, level, level] = c_up[:, top].sum(axis=1) + c_low[:, bottom].sum(axis=1)
             if level + 1 < m:
                 own[:, level, level + 1] = own[:, level + 1, level] = c_both[:, bottom].sum(axis=1)
@@ -350,13 +350,13 @@ class Ordered:
             turn[:, step + 1 :, step + 1] = steps[:, step, None]
         bend = np.zeros((sets, m))
         for step in range(m - 1):
-            bend[:, step + 1] = own_slope[:, step + 1 :].sum(axis=1) * steps[:, step]
+            bend[:, step + 1] = own_slope[:, step + 1 :].sum(axis=(1, 2)) * steps[:, step]
         free = np.swapaxes(turn, 1, 2) @ own @ turn
         free[:, np.arange(m), np.arange(m)] += bend
-        shared_slope = np.einsum("bli,bl->bi", turn, own_slope) @ self.factor
+        shared_slope = np.swapaxes(turn @ self.factor, 1, 2) @ own_slope
         shared_curvature = self.factor.T @ free @ self.factor
         mixed = np.einsum("bli,blqn->biqn", turn @ self.factor, mixed)
-        return Rows(value, slope[:, None], curvature[:, None, None], shared_slope, mixed, shared_curvature)
+        return Rows(chance_log, slope[:, None], curvature[:, None, None], shared_slope, mixed, shared_curvature)
 
     def log_prior(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         value = -0.5 * (psi**2).sum(axis=1) - 0.5 * psi.shape[1] * LOG_TWO_PI
@@ -379,7 +379,7 @@ class Poisson(Unshared):
     def rows(self, y: np.ndarray, eta: np.ndarray, psi: np.ndarray) -> Rows:
         log_rate = np.clip(self.centre + self.unit * eta[:, 0], -30.0, 30.0)
         rate = np.exp(log_rate)
-        value = (y * log_rate - rate - gammaln(y + 1.0)).sum(axis=1)
+        value = y * log_rate - rate - gammaln(y + 1.0)
         return _unshared(value, (self.unit * (y - rate))[:, None], (-(self.unit**2) * rate)[:, None, None])
 
 
@@ -421,10 +421,10 @@ class NegativeBinomial:
         by_size = digamma(y + size) - digamma(size) + log_size + 1.0 - np.log(whole) - (y + size) / whole
         twice = polygamma(1, y + size) - polygamma(1, size) + 1.0 / size - 2.0 / whole + (y + size) / whole**2
         mixed = self.unit * ((y + size) * share / whole - share) * size * inside
-        own_slope = (by_size * size * inside).sum(axis=1)
+        own_slope = by_size * size * inside
         own = ((twice * size**2 + by_size * size) * inside).sum(axis=1)
         return Rows(
-            value.sum(axis=1),
+            value,
             slope[:, None],
             curvature[:, None, None],
             own_slope[:, None],

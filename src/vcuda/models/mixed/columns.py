@@ -1,0 +1,71 @@
+"""A column as the family takes it: its values in the units of its likelihood, and its features as a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcuda.models.mixed.features import Features, LabelFeatures, NumberFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a table.
+
+    Parameters
+    ----------
+    kind
+        number, count, yes/no, ordered or label.
+    levels
+        The different values of a column that is coded, in order; empty for numbers and counts.
+    centre, scale
+        Of a number: what standardises it.
+    features
+        What it is to its effects.
+    """
+
+    kind: str
+    levels: np.ndarray
+    centre: float
+    scale: float
+    features: NumberFeatures | LabelFeatures
+
+    @classmethod
+    def of(cls, kind: str, values: np.ndarray) -> Column:
+        """Describe a column (n,)."""
+        nothing = np.zeros(0)
+        if kind == "number":
+            return cls(kind, nothing, float(values.mean()), float(values.std()) or 1.0, NumberFeatures.of(values))
+        if kind == "count":
+            return cls(kind, nothing, 0.0, 1.0, NumberFeatures.of(np.sqrt(values)))
+        levels = np.unique(values)
+        codes = np.searchsorted(levels, values).astype(np.float64)
+        features = NumberFeatures.of(codes) if kind == "ordered" else LabelFeatures.of(codes, levels.size)
+        return cls(kind, levels, 0.0, 1.0, features)
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind == "number"
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Values (n,) in the units of the likelihood: standardised, counted, or codes."""
+        if self.levels.size:
+            return np.searchsorted(self.levels, values).astype(np.float64)
+        return (values - self.centre) / self.scale
+
+    def expand(self, values: np.ndarray) -> Features:
+        """The features of values (n,) in the user's units."""
+        if self.kind == "count":
+            return self.features.expand(np.sqrt(values))
+        return self.features.expand(values if self.is_number else self.scaled(values))
+
+    def log_jacobian(self, rows: int) -> float:
+        """What the log density of so many values gains in the user's units."""
+        return -rows * float(np.log(self.scale)) if self.is_number else 0.0
+
+
+def columns_of(kinds: Sequence[str], values: np.ndarray) -> tuple[Column, ...]:
+    """Describe the columns of a table (n, d)."""
+    return tuple(Column.of(kind, values[:, k]) for k, kind in enumerate(kinds))

@@ -1,0 +1,335 @@
+"""The evidence of sets of parents for one column, by each of its descriptions.
+
+A number has seven descriptions: its noise is normal or of any shape, its spread is constant or depends on the causes,
+and its causes act in straight lines, in curves, or all together in one smooth function. Those with normal noise of
+constant spread have closed forms, the others go by Laplace's method. Columns of other kinds have one likelihood each
+(counts two), with lines or curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from vcuda.models.caching import cached
+from vcuda.models.gaussian_process import GaussianProcess
+from vcuda.models.glm.laplace import MOST_STEPS, Fitted, fit
+from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
+from vcuda.models.mixed.columns import Column
+from vcuda.models.mixed.features import LINE
+from vcuda.models.protocol import LocalScore
+
+Set = tuple[int, ...]
+
+# sigma² of a number: inverse gamma with these. A line is BGe; a curve may explain nearly all of a column.
+STRAIGHT_BETA = 0.25
+SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
+# What a cause may change in the spread has a quarter of the prior variance of what it may change in the mean.
+SPREAD_PRECISION = 4.0
+# A part of the rows begins at the best of all rows, which is near.
+STEPS_OF_PARTS = 3
+# A description that is so many nats worse than others on all rows is not tried on a part of them.
+NEAR = 10.0
+import os
+TOGETHER_ON = not os.environ.get("NOGP")
+# Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
+CHUNK = 400_000
+
+
+@dataclass(frozen=True)
+class Description:
+    """One way to describe a column given its parents.
+
+    ``smooth``: by curves, otherwise by lines. ``shape``: noise of any shape. ``spread``: depends on the parents.
+    ``together``: one function of all parents, which must be numbers. ``size``: counts vary more than Poisson ones.
+    """
+
+    name: str
+    smooth: bool
+    shape: bool = False
+    spread: bool = False
+    together: bool = False
+    size: bool = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the evidence of a number has a closed form."""
+        return not (self.shape or self.spread)
+
+
+TOGETHER = Description("one function of all causes", smooth=True, together=True)
+NUMBER = (
+    Description("linear", smooth=False),
+    Description("smooth", smooth=True),
+    Description("linear, any noise", smooth=False, shape=True),
+    Description("smooth, any noise", smooth=True, shape=True),
+    Description("smooth, spread by causes", smooth=True, spread=True),
+    Description("smooth, any noise, spread by causes", smooth=True, shape=True, spread=True),
+    TOGETHER,
+)
+COUNT = tuple(
+    Description(f"{words}, {name}", smooth=smooth, size=size)
+    for words, smooth in (("linear", False), ("smooth", True))
+    for name, size in (("Poisson", False), ("negative binomial", True))
+)
+CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
+
+
+def descriptions_of(kind: str) -> tuple[Description, ...]:
+    """The descriptions of a column of some kind, equally plausible before the table is seen."""
+    return NUMBER if kind == "number" else COUNT if kind == "count" else CODED
+
+
+class _Products(NamedTuple):
+    """Products (p, p) of all features, a row of ones and what is explained; where they stand."""
+
+    matrix: np.ndarray
+    features: list[np.ndarray]
+    ones: int
+    responses: list[np.ndarray]
+
+
+class Rows:
+    """Some rows of a table, as features of causes and as what is to be explained, shared by all columns.
+
+    Parameters
+    ----------
+    columns
+        What the family knows of the columns, from all rows.
+    values
+        (n, d) rows in the user's units.
+    """
+
+    def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
+        self.columns, self.count = columns, len(values)
+        self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
+        expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
+        self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
+
+    def features(self, smooth: bool) -> list[np.ndarray]:
+        return self._features[smooth]
+
+    @cached_property
+    def straight_products(self) -> _Products:
+        return self._products(False)
+
+    @cached_property
+    def smooth_products(self) -> _Products:
+        return self._products(True)
+
+    def products(self, smooth: bool) -> _Products:
+        return self.smooth_products if smooth else self.straight_products
+
+    def _products(self, smooth: bool) -> _Products:
+        features = self._features[smooth]
+        # Every column in units of its standard deviation, labels by one uncorrelated number for each but the last.
+        responses = [straight / LINE for straight in self._features[False]]
+        stacked = np.concatenate([*features, np.ones((1, self.count)), *responses])
+        ends = np.cumsum([len(some) for some in (*features, (1,), *responses)])
+        places = [np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)]
+        width = len(features)
+        return _Products(stacked @ stacked.T, places[:width], int(places[width][0]), places[width + 1 :])
+
+    @cached_property
+    def process(self) -> tuple[LocalScore, dict[int, int]]:
+        """A Gaussian process on the numbers, which fits a set once for all columns; and where each number stands."""
+        numbers = [k for k, column in enumerate(self.columns) if column.is_number]
+        values = np.stack([self.scaled[k] for k in numbers], axis=1)
+        score = GaussianProcess().prepare(values, scale=np.ones(len(numbers)))
+        return cached(score), {k: place for place, k in enumerate(numbers)}
+
+
+class ColumnEvidence:
+    """The evidence of sets of parents for one column, on some rows.
+
+    Parameters
+    ----------
+    target
+        Which column.
+    rows
+        Those in which no experiment set it.
+    before
+        The same column on all rows, where the fits begin if ``rows`` are a part of them.
+    """
+
+    def __init__(self, target: int, rows: Rows, before: ColumnEvidence | None = None) -> None:
+        self.target, self.rows, self.before = target, rows, before
+        self.own = rows.columns[target]
+        self.y = rows.scaled[target]
+        # The best weights and shared numbers of sets that were evaluated, where others begin.
+        self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
+        # The sets whose parents act together, or nearly so.
+        self.together: set[Set] = set()
+
+    def average(self, sets: Sequence[Set]) -> np.ndarray:
+        """The log evidence (s,), with every description as plausible as the others before the table is seen."""
+        every = np.stack(list(self.by_description(sets).values()))
+        top = every.max(axis=0)
+        return top + np.log(np.exp(every - top).mean(axis=0))
+
+    def by_description(self, sets: Sequence[Set]) -> dict[str, np.ndarray]:
+        """The log evidence (s,) of sets, sorted tuples that come after their subsets, by the name of the description."""
+        found = {how.name: self.evidence(how, sets) for how in descriptions_of(self.own.kind) if not how.together}
+        if self.own.is_number and TOGETHER_ON:
+            found[TOGETHER.name] = self._together(sets, np.stack(list(found.values())).max(axis=0))
+        return found
+
+    def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
+        """The log evidence (s,) of sets by one description."""
+        found = np.empty(len(sets))
+        for some in self._batches(how, sets):
+            chosen = [sets[place] for place in some]
+            if self.own.is_number and how.is_closed:
+                found[some] = self._closed(how.smooth, self._alpha(how.smooth, chosen), chosen)
+            else:
+                # Probabilities of labels are at most one, whatever the approximation says.
+                evidence = self.fitted(how, chosen)[1].log_evidence
+                found[some] = evidence if self.own.is_number else np.minimum(evidence, 0.0)
+        return found
+
+    def cheap(self, sets: Sequence[Set], *, smooth: bool = True) -> np.ndarray:
+        """A score (s,) that needs products of features alone: normal regressions of the column, whatever its kind."""
+        how = Description("cheap", smooth=smooth)
+        found = np.empty(len(sets))
+        for some in self._batches(how, sets):
+            chosen = [sets[place] for place in some]
+            found[some] = self._closed(smooth, self._alpha(smooth, chosen), chosen)
+        return found
+
+    def _batches(self, how: Description, sets: Sequence[Set]) -> Iterator[list[int]]:
+        """Places of sets that have as many features, in the order of their sizes."""
+        features = self.rows.features(how.smooth)
+        by_width: dict[tuple[int, int], list[int]] = {}
+        for place, parents in enumerate(sets):
+            width = sum(len(features[parent]) for parent in parents)
+            by_width.setdefault((len(parents), width), []).append(place)
+        for (_, width), places in sorted(by_width.items()):
+            most = max(1, CHUNK // ((width + 1) * self.rows.count))
+            for start in range(0, len(places), most):
+                yield places[start : start + most]
+
+    # Closed forms ---------------------------------------------------------------------------------------------------
+
+    def _alpha(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
+        if smooth:
+            return np.full(len(sets), SMOOTH_ALPHA)
+        columns = self.rows.columns
+        return np.array([0.5 * (3 + sum(columns[parent].is_number for parent in parents)) for parents in sets])
+
+    def _explaining(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
+        """Where the intercept and the features of each set stand (s, 1 + p) in the products."""
+        products = self.rows.products(smooth)
+        return np.array([np.concatenate([[products.ones], *(products.features[k] for k in own)]) for own in sets])
+
+    def _closed(self, smooth: bool, alpha: np.ndarray, sets: Sequence[Set]) -> np.ndarray:
+        """Normal noise of constant spread, weights and variance integrated out; labels add up over their numbers."""
+        matrix, _, _, responses = self.rows.products(smooth)
+        chosen, explained = self._explaining(smooth, sets), responses[self.target]
+        factor = np.linalg.cholesky(matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1]))
+        half = np.linalg.solve(factor, matrix[chosen[:, :, None], explained])
+        left = matrix[explained, explained] - (half**2).sum(axis=1)
+        log_det = 2 * np.log(np.einsum("sii->si", factor)).sum(axis=1)
+        beta, n = SMOOTH_BETA if smooth else STRAIGHT_BETA, self.rows.count
+        constant = alpha * np.log(beta) - gammaln(alpha) + gammaln(alpha + n / 2) - 0.5 * n * np.log(2 * np.pi)
+        fit = (alpha + n / 2) * np.log(beta + np.maximum(left, 1e-12).T / 2)
+        return np.asarray((constant - 0.5 * log_det - fit).sum(axis=0))
+
+    def _together(self, sets: Sequence[Set], others: np.ndarray) -> np.ndarray:
+        """A Gaussian process of all parents (s,), where two or more are numbers and the others none.
+
+        On a part of the rows it is tried where on all rows it comes near the ``others`` (s,), the best descriptions.
+        """
+        score, places = self.rows.process
+        found = np.full(len(sets), -np.inf)
+        for place, parents in enumerate(sets):
+            if len(parents) < 2 or not all(parent in places for parent in parents):
+                continue
+            if self.before is None or parents in self.before.together:
+                found[place] = score.score(places[self.target], [places[parent] for parent in parents])
+            if self.before is None and found[place] > others[place] - NEAR:
+                self.together.add(parents)
+        return found
+
+    def _ridge(self, smooth: bool, sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray]:
+        """Of a number: weights (s, 1 + p) in units of the noise, the intercept first, and the log of its scale (s,)."""
+        matrix, _, _, responses = self.rows.products(smooth)
+        chosen, explained = self._explaining(smooth, sets), int(responses[self.target][0])
+        inner = matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1])
+        outer = matrix[chosen, explained]
+        weights = np.linalg.solve(inner, outer[..., None])[..., 0]
+        left = matrix[explained, explained] - (weights * outer).sum(axis=1)
+        scale = np.sqrt(np.maximum(left / self.rows.count, 1e-6))
+        return weights / scale[:, None], np.log(scale)
+
+    # Laplace --------------------------------------------------------------------------------------------------------
+
+    def likelihood(self, how: Description, sets: Sequence[Set]) -> Likelihood:
+        """How the column scatters around its predictors."""
+        kind, levels = self.own.kind, self.own.levels.size
+        if kind == "number":
+            beta = SMOOTH_BETA if how.smooth else STRAIGHT_BETA
+            return Number(how.shape, how.spread, self._alpha(how.smooth, sets), beta)
+        if kind == "count":
+            return NegativeBinomial.of(self.y) if how.size else Poisson.of(self.y)
+        if kind == "ordered":
+            return Ordered.of(self.y, levels)
+        return Bernoulli.of(self.y) if levels == 2 else Softmax.of(self.y, levels)
+
+    def fitted(self, how: Description, sets: Sequence[Set]) -> tuple[Likelihood, Fitted]:
+        """Fit sets that have as many features."""
+        likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
+        ones = np.ones((1, self.rows.count))
+        design = np.stack([np.concatenate([ones, *(features[parent] for parent in parents)]) for parents in sets])
+        precision = np.ones((likelihood.predictors, design.shape[1]))
+        if isinstance(likelihood, Ordered):
+            precision[0, 0] = np.inf  # the thresholds are its intercepts
+        if how.spread:
+            precision[1] = SPREAD_PRECISION
+            precision[1, 0] = np.inf  # the scale of the noise is its intercept
+        start = self._start(how, likelihood, sets, design.shape[1])
+        most = MOST_STEPS if self.before is None else STEPS_OF_PARTS
+        found = fit(likelihood, self.y, design, precision, *start, most_steps=most)
+        best = self.best.setdefault(how.name, {})
+        for place, parents in enumerate(sets):
+            best[parents] = float(found.log_evidence[place]), found.weights[place], found.shared[place]
+        return likelihood, found
+
+    def _start(
+        self, how: Description, likelihood: Likelihood, sets: Sequence[Set], width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where to begin: at the same set on all rows, or at the best subset, with the mean that normal noise has."""
+        weights = np.zeros((len(sets), likelihood.predictors, width))
+        shared = np.zeros((len(sets), likelihood.shared))
+        everywhere = {} if self.before is None else self.before.best.get(how.name, {})
+        if all(parents in everywhere for parents in sets):
+            for place, parents in enumerate(sets):
+                _, weights[place], shared[place] = everywhere[parents]
+            return weights, shared
+        if isinstance(likelihood, Number):
+            weights[:, 0], scale = self._ridge(how.smooth, sets)
+            shared[:] = likelihood.start(scale)
+        elif isinstance(likelihood, NegativeBinomial):
+            shared[:] = likelihood.size_centre
+        known, features = self.best.get(how.name, {}), self.rows.features(how.smooth)
+        first = 1 if isinstance(likelihood, Number) else 0
+        for place, parents in enumerate(sets):
+            subsets = [parents[:k] + parents[k + 1 :] for k in range(len(parents))]
+            subset = max((some for some in subsets if some in known), key=lambda some: known[some][0], default=None)
+            if subset is None:
+                continue
+            _, old, old_shared = known[subset]
+            shared[place, first:] = old_shared[first:]
+            weights[place, first:, 0] = old[first:, 0]
+            here, there = 1, 1
+            for parent in parents:
+                size = len(features[parent])
+                if parent in subset:
+                    weights[place, first:, here : here + size] = old[first:, there : there + size]
+                    there += size
+                here += size
+        return weights, shared

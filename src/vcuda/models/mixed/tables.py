@@ -1,0 +1,249 @@
+"""Which sets of parents count, and their evidence: computed before a search begins, because each takes milliseconds.
+
+A cheap score, normal regressions on the smooth features of the parents, proposes the candidates of every column. All
+sets of up to three candidates are then fitted, and larger ones where three are better than two. A set is not fitted
+where the cheap score of one of its subsets is far better: it gets what it can be expected to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from vcuda.models.mixed.columns import Column
+from vcuda.models.mixed.evidence import ColumnEvidence, Rows, Set
+from vcuda.models.tabulated import TabulatedScore
+
+ResultT = TypeVar("ResultT")
+
+# Up to so many columns, all others are candidates of each.
+ALL_COLUMNS = 12
+# Sets of up to so many candidates are all tried; larger ones extend the best.
+FULL_PARENTS = 3
+MAX_PARENTS = 6
+# A set whose cheap score is so many nats below that of a subset is not fitted.
+DOMINATED = 8.0
+# A set is extended if it is better than its subsets by the first, and among the best of its size by the second.
+WORTH_EXTENDING, NEAR_BEST = 3.0, 10.0
+
+
+class ColumnSets(NamedTuple):
+    """The sets of one column: ``fitted``, and ``expected``, each with the subset that is far better and by how much its
+    cheap score is below that of the subset."""
+
+    candidates: tuple[int, ...]
+    fitted: tuple[Set, ...]
+    expected: dict[Set, tuple[Set, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class MixedTable:
+    """A table of any mix of kinds.
+
+    Parameters
+    ----------
+    columns
+        What the family knows of the columns.
+    values
+        (n, d) rows in the user's units.
+    held
+        (n, d) cells that an experiment set, or None.
+    """
+
+    columns: tuple[Column, ...]
+    values: np.ndarray
+    held: np.ndarray | None = None
+
+    def evidences(
+        self, rows: np.ndarray | None = None, before: Sequence[ColumnEvidence] | None = None
+    ) -> list[ColumnEvidence]:
+        """The evidence of every column, on all rows or on some of them (k,); fits begin at those ``before``."""
+        values = self.values if rows is None else self.values[rows]
+        held = self.held if rows is None or self.held is None else self.held[rows]
+        every = Rows(self.columns, values)
+        found = []
+        for target in range(len(self.columns)):
+            own = every
+            if held is not None and held[:, target].any() and not held[:, target].all():
+                own = Rows(self.columns, values[~held[:, target]])
+            found.append(ColumnEvidence(target, own, None if before is None else before[target]))
+        return found
+
+    def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:
+        """What a sum of scores gains in the user's units."""
+        return sum(one.own.log_jacobian(one.rows.count) for one in evidences)
+
+
+def candidates_kept(columns: int) -> int:
+    """How many candidates a column has, given the number of columns."""
+    if columns <= ALL_COLUMNS:
+        return columns - 1
+    return 10 if columns <= 20 else 8 if columns <= 60 else 6
+
+
+def candidates_of(evidence: ColumnEvidence, allowed: Sequence[int], required: Sequence[int], kept: int) -> list[int]:
+    """The candidates of a column beside what is required: what explains it beside the best others, and alone."""
+    must = tuple(sorted(required))
+    others = [k for k in allowed if k not in must]
+    if len(others) <= kept:
+        return others
+    now, chosen = must, list[int]()
+    alone = _gains(evidence, now, others)
+    gains = alone
+    while len(chosen) < kept // 2 and gains.max() > 0:
+        chosen.append(others[int(np.argmax(gains))])
+        now = tuple(sorted((*now, chosen[-1])))
+        gains = _gains(evidence, now, others)
+    ranked = [others[place] for place in np.argsort(-alone, kind="stable")]
+    chosen += [k for k in ranked if k not in chosen][: kept - len(chosen)]
+    return sorted(chosen)
+
+
+def _gains(evidence: ColumnEvidence, now: Set, others: Sequence[int]) -> np.ndarray:
+    """What each of the others gains beside a set (k,), by the cheap score; minus infinity if it belongs to it."""
+    found = np.full(len(others), -np.inf)
+    new = [place for place, k in enumerate(others) if k not in now]
+    found[new] = evidence.cheap([tuple(sorted((*now, others[place]))) for place in new]) - evidence.cheap([now])
+    return found
+
+
+def sets_of(evidence: ColumnEvidence, candidates: Sequence[int], required: Sequence[int]) -> ColumnSets:
+    """All sets of few candidates beside what is required, without those that a subset dominates."""
+    must = tuple(sorted(required))
+    sizes = range(min(FULL_PARENTS, len(candidates)) + 1)
+    every = [tuple(sorted((*must, *some))) for size in sizes for some in combinations(sorted(candidates), size)]
+    return _split(evidence, tuple(candidates), every, must, {})
+
+
+def _split(
+    evidence: ColumnEvidence, candidates: tuple[int, ...], every: Sequence[Set], must: Set, known: dict[Set, float]
+) -> ColumnSets:
+    """Sort sets into those to fit and those that a subset dominates; ``known`` keeps cheap scores."""
+    known |= zip(every, evidence.cheap(every).tolist(), strict=True)
+    fitted, expected = list[Set](), dict[Set, tuple[Set, float]]()
+    for own in every:
+        subsets = [own[:k] + own[k + 1 :] for k, parent in enumerate(own) if parent not in must]
+        above = max((some for some in subsets if some in known), key=lambda some: known[some], default=None)
+        if above is not None and known[above] > known[own] + DOMINATED:
+            expected[own] = above, known[own] - known[above]
+        else:
+            fitted.append(own)
+    return ColumnSets(candidates, tuple(fitted), expected)
+
+
+def scores_of(evidence: ColumnEvidence, sets: ColumnSets) -> dict[Set, float]:
+    """The scores of all sets of a column, those that are dominated as expected."""
+    scores = dict(zip(sets.fitted, evidence.average(sets.fitted).tolist(), strict=True))
+    # Subsets come first, so that each finds its own.
+    for own, (above, loss) in sets.expected.items():
+        scores[own] = scores[above] + loss
+    return scores
+
+
+def extended(
+    evidence: ColumnEvidence, sets: ColumnSets, scores: dict[Set, float], required: Sequence[int]
+) -> tuple[ColumnSets, dict[Set, float]]:
+    """Add larger sets while the largest are better than all of their subsets."""
+    must, most = tuple(sorted(required)), MAX_PARENTS + len(required)
+    known: dict[Set, float] = {}
+    size = FULL_PARENTS + len(must)
+    while size < min(most, len(sets.candidates) + len(must)):
+        largest = [own for own in sets.fitted if len(own) == size]
+        best = max(scores.values())
+        grown = set[Set]()
+        for own in largest:
+            lacking = [scores[own[:k] + own[k + 1 :]] for k, parent in enumerate(own) if parent not in must]
+            if scores[own] > max(lacking) + WORTH_EXTENDING and scores[own] > best - NEAR_BEST:
+                grown |= {tuple(sorted((*own, k))) for k in sets.candidates if k not in own}
+        # A search goes step by step: all sets without one member must be there.
+        every = sorted(own for own in grown if all(own[:k] + own[k + 1 :] in scores for k in range(len(own))
+                                                   if own[k] not in must))  # fmt: skip
+        if not every:
+            break
+        known |= zip(largest, evidence.cheap(largest).tolist(), strict=True)
+        more = _split(evidence, sets.candidates, every, must, known)
+        scores = scores | dict(zip(more.fitted, evidence.average(more.fitted).tolist(), strict=True))
+        for own, (above, loss) in more.expected.items():
+            scores[own] = scores[above] + loss
+        sets = ColumnSets(sets.candidates, sets.fitted + more.fitted, sets.expected | more.expected)
+        size += 1
+    return sets, scores
+
+
+class Tabulation:
+    """All scores of a table, and of parts of its rows.
+
+    Parameters
+    ----------
+    allowed, required
+        For each column the columns that may be, and must be, among its parents.
+    """
+
+    def __init__(
+        self,
+        table: MixedTable,
+        allowed: Sequence[Sequence[int]],
+        required: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        on_progress: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        self.table, self.required, self.threads = table, required, threads
+        self.evidences = table.evidences()
+        d = len(table.columns)
+        kept = candidates_kept(d)
+        candidates = [candidates_of(self.evidences[j], allowed[j], required[j], kept) for j in range(d)]
+        if kept < d - 1:
+            candidates = _both_ways(candidates, allowed, required)
+
+        def work(target: int) -> tuple[ColumnSets, dict[Set, float]]:
+            evidence = self.evidences[target]
+            sets = sets_of(evidence, candidates[target], required[target])
+            return extended(evidence, sets, scores_of(evidence, sets), required[target])
+
+        found = self._over_columns(work, on_progress)
+        self.sets = [sets for sets, _ in found]
+        self.score = self._tabulated(self.evidences, [scores for _, scores in found])
+
+    def of_part(
+        self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None
+    ) -> TabulatedScore:
+        """The scores of the same sets on some rows (k,)."""
+        evidences = self.table.evidences(rows, before=self.evidences)
+        scores = self._over_columns(lambda target: scores_of(evidences[target], self.sets[target]), on_progress)
+        return self._tabulated(evidences, scores)
+
+    def _tabulated(self, evidences: Sequence[ColumnEvidence], scores: Sequence[dict[Set, float]]) -> TabulatedScore:
+        most = max(len(own) for one in scores for own in one)
+        return TabulatedScore(
+            tuple(scores), evidences[0].rows.count, self.table.log_jacobian(evidences), max_parents=most
+        )
+
+    def _over_columns(self, work: Callable[[int], ResultT], on_progress: Callable[[float], None]) -> list[ResultT]:
+        d = len(self.table.columns)
+        found = []
+        # Most of the time is spent in NumPy, which lets other threads go on.
+        if self.threads == 1:
+            return [work(target) for target in range(d)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            for done, result in enumerate(pool.map(work, range(d)), start=1):
+                found.append(result)
+                on_progress(done / d)
+        return found
+
+
+def _both_ways(
+    candidates: Sequence[Sequence[int]], allowed: Sequence[Sequence[int]], required: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Where a column is a candidate of another, the other is one of it: which way the edge goes is still open."""
+    found = [set(own) for own in candidates]
+    for target, own in enumerate(candidates):
+        for other in own:
+            if target in allowed[other] and target not in required[other]:
+                found[other].add(target)
+    return [sorted(own) for own in found]
