@@ -145,7 +145,10 @@ class Option:
 
     def is_plain(self, value: Any) -> bool:
         """Whether a value from a file is of the type that was written there."""
-        return type(value) in PLAIN_TYPES[self.plain] or (value is None and self.default is None)
+        if type(value) not in PLAIN_TYPES[self.plain]:
+            return value is None and self.default is None
+        texts = [*value, *value.values()] if self.plain == "dict[str, str]" else value
+        return "[" not in self.plain or all(isinstance(one, str) for one in texts)
 
     def stored_in(self, provenance: Mapping[str, Any]) -> Any:
         """The value in the provenance of a run; None where it says nothing of it."""
