@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -146,8 +146,12 @@ def labelled_frame(names: Sequence[str], codes: FloatArray, categories: Categori
     """Codes (n, d) as a pandas DataFrame of their labels, which keeps their order."""
     import pandas as pd
 
-    columns = zip(names, codes.astype(np.int64).T, categories, strict=True)
-    return pd.DataFrame({name: pd.Categorical.from_codes(own, pd.Index(labels)) for name, own, labels in columns})
+    def cells(own: FloatArray, labels: tuple[str, ...] | None) -> Any:
+        return own if labels is None else pd.Categorical.from_codes(own.astype(np.int64), pd.Index(labels))
+
+    return pd.DataFrame(
+        {name: cells(own, labels) for name, own, labels in zip(names, codes.T, categories, strict=True)}
+    )
 
 
 def category_findings(data: Dataset) -> list[str]:
