@@ -160,28 +160,43 @@ def test_truth_values_go_with_their_table(tmp_path):
     np.testing.assert_array_equal(beside_numbers.values[:, :2], truth)
 
 
-def test_few_whole_numbers_beside_categories_are_categories_and_a_note_says_so(tmp_path):
+def test_few_whole_numbers_beside_labels_stay_numbers_and_are_fitted_as_labels(tmp_path):
     frame = TABLE.assign(visits=np.arange(300) % 10 - 5, year=2020 + np.arange(300) % 3)
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, tmp_path / "t.csv"):
         data = vcuda.as_dataset(table)
-        assert data.categories[5:] == (tuple(str(k) for k in range(-5, 5)), ("2020", "2021", "2022"))
-        assert data.notes == (
-            "Columns 'visits' and 'year' hold few different whole numbers beside columns of categories: they were "
-            "taken as categories too.",
-        )
-    single = vcuda.as_dataset(TABLE.assign(year=2020 + np.arange(300) % 3))
-    assert "Column 'year' holds few" in single.notes[0]
-
-
-def test_numbers_stay_numbers_and_a_note_may_suggest_the_discrete_model():
-    few = np.random.default_rng(0).integers(0, 5, (40, 3))
-    data = vcuda.as_dataset(few)
-    assert data.categories is None
-    assert data.notes == (
-        "No column has more than 5 different numbers: if they stand for categories, ask for model categorical.",
+        assert data.categories == (*LABELS.values(), None, None)
+        assert data.kinds[5:] == ("number", "ordered")
+        np.testing.assert_array_equal(data.values[:, 5:], frame[["visits", "year"]])
+    posterior = vcuda.fit(frame, prior=0.1)
+    assert posterior.provenance.model_name == "categorical"
+    assert posterior.categories[5:] == (tuple(str(k) for k in range(-5, 5)), ("2020", "2021", "2022"))
+    assert posterior.summary()["choice"][0] == (
+        "Columns 'visits' and 'year' hold few different numbers beside columns of labels: the model is categorical, "
+        "which takes each number as a label; no other was compared."
     )
-    assert vcuda.as_dataset(np.column_stack([few, np.arange(40) ** 2 % 37])).notes == ()
+
+
+def test_labels_beside_numbers_are_read_and_no_model_takes_them():
+    table = TABLE.assign(weight=np.linspace(0, 1, 300))
+    data = vcuda.as_dataset(table)
+    assert data.categories == (*LABELS.values(), None)
+    assert data.kinds == ("yes/no", "label", "yes/no", "yes/no", "label", "number")
+    with pytest.raises(ConfigError, match=r"'smoker' holds labels .* 'weight' holds numbers, and no model takes both"):
+        vcuda.fit(table)
+    with pytest.raises(ConfigError, match="model linear is for numbers, and column 'smoker' holds labels"):
+        vcuda.fit(table, model="linear")
+
+
+@pytest.mark.parametrize("more", [{}, {"weight": np.linspace(0, 1, 300)}])
+def test_missing_labels_are_kept_and_a_fit_refuses_them(more):
+    table = TABLE.assign(gene=TABLE["gene"].where(np.arange(300) % 9 > 0), **more)
+    data = vcuda.as_dataset(table, missing="keep")
+    assert data.categories[1] == LABELS["gene"]
+    np.testing.assert_array_equal(np.isnan(data.values[:, 1]), np.arange(300) % 9 == 0)
+    pd.testing.assert_series_equal(data.to_frame()["gene"].astype(object), table["gene"].astype(object))
+    with pytest.raises(DataError, match=r"34 labels are missing in column 'gene', the first in data row 1: .*unknown"):
+        vcuda.fit(table)
 
 
 def test_columns_that_divide_the_rows_in_the_same_way_are_named():
@@ -198,14 +213,6 @@ def column(cells, **others) -> pd.DataFrame:
 
 
 REFUSED = {
-    "numbers too": (
-        column(np.linspace(0, 1, 60)),
-        "pandas table: column 'kind' holds labels ('x' and 'y') and column 'odd' holds numbers, and a table must "
-        "be all of one kind: code the labels as numbers (0 and 1 for two of them), leave them out "
-        "(exclude=, --exclude), or bin the numbers into categories (pandas.qcut).",
-    ),
-    "many whole numbers": (column(range(60)), "column 'kind' holds labels ('x' and 'y') and column 'odd' holds"),
-    "eleven whole numbers": (column(np.arange(60) % 11), "'odd' holds numbers"),
     "an identifier": (
         column([f"P{k}" for k in range(60)]),
         "pandas table: column 'odd' ('P0' in data row 1) holds another label in every row, as an identifier or free "
@@ -219,20 +226,20 @@ REFUSED = {
     "too many categories": (column(pd.Categorical([f"word {k % 51}" for k in range(60)])), "51 different labels"),
     "a missing label": (
         column([None, *["a", "b"] * 29, "a"]),
-        "pandas table: one category is missing in column 'odd', in data row 1: give it a label of its own, such as "
-        '"unknown", or leave out the row or the column.',
+        "pandas table: one value is missing in column 'odd', in data row 1: fill it in, or leave out the row or the "
+        "column; a fit (vcuda.fit, vcuda fit) imputes missing values by itself.",
     ),
     "missing labels": (
         column(pd.Categorical(["a", None, "", "a", "b", "c"] * 10)),
-        "20 categories are missing in column 'odd', the first in data row 2: give it a label of its own",
+        "20 values are missing in column 'odd', the first in data row 2: fill them in",
     ),
-    "a missing truth value": (column(pd.array([True, False, None] * 20, "boolean")), "20 categories are missing"),
-    "a missing whole number": (column(pd.array([1, 2, None] * 20, "Int64")), "20 categories are missing"),
-    "no label at all": (column(pd.Categorical([None] * 60, categories=["a"])), "there is no value in column 'odd'"),
+    "a missing truth value": (column(pd.array([True, False, None] * 20, "boolean")), "20 values are missing"),
+    "a missing whole number": (column(pd.array([1, 2, None] * 20, "Int64")), "20 values are missing"),
+    "no label at all": (column(pd.Categorical([None] * 60, categories=["a"])), "column 'odd' has no value"),
     "one label": (
         column("same"),
-        "pandas table: column 'odd' does not vary ('same' in every row): leave out what is constant (exclude=, "
-        "--exclude), it has neither causes nor effects.",
+        "pandas table: column 'odd' does not vary ('same' in every row): leave the column out (exclude=, --exclude); "
+        "it has neither causes nor effects. A graph needs at least two columns, and only 'kind' would be left.",
     ),
     "one truth value": (column([True] * 60), "'odd' does not vary ('true' in every row)"),
     "dates as text": (column(["01.02.2024", "03/04/2023"] * 30), "column 'odd' holds dates or times"),
@@ -381,7 +388,7 @@ def test_what_does_not_go_with_categories_is_refused(name):
 
 
 def test_too_many_numbers_are_no_categories():
-    numbers = np.column_stack([np.arange(60), np.arange(60) % 2])
+    numbers = np.column_stack([np.arange(60)[::-1], np.arange(60) % 2])
     with pytest.raises(DataError, match=r"column 'X1' has 60 different values, more than the 50 .*pandas.qcut"):
         vcuda.fit(numbers, model="categorical")
     assert len(vcuda.fit(numbers, model=BDeu(max_levels=60)).categories[0]) == 60

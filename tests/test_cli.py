@@ -597,12 +597,12 @@ def test_check(run, simulated, tmp_path):
     line = next(line for line in answer.out.splitlines() if line.split()[:1] == [table.columns[1]])
     column = table.iloc[:, 1]
     numbers = (column.mean(), column.std(ddof=0), column.min(), column.max())
-    assert line.split()[1:] == [f"{number:.4g}" for number in numbers]
+    assert line.split()[1:] == ["number", "numbers", "with", "decimals", *(f"{number:.4g}" for number in numbers)]
     assert "It can be used, nothing odd was found." in answer.out
 
-    wide = np.random.default_rng(0).normal(size=(20, 40))
+    wide = np.random.default_rng(0).normal(size=(20, 210))
     wide[:, 7] = wide[:, 3]
-    pd.DataFrame(wide, columns=[f"gene{k}" for k in range(40)]).to_csv(tmp_path / "wide.csv", index=False)
+    pd.DataFrame(wide, columns=[f"gene{k}" for k in range(210)]).to_csv(tmp_path / "wide.csv", index=False)
     answer = run("check", tmp_path / "wide.csv")
     assert answer.code == 0
     assert "10 more columns" in answer.out

@@ -78,8 +78,8 @@ ON_DISK = ("csv", "csv.gz", "tsv", "parquet", "feather", "dask")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_are_neither_read_nor_checked(kind, tmp_path):
     table = KINDS[kind](PLAIN, tmp_path)
-    with pytest.raises(DataError, match=r"leave|all of one kind"):
-        vcuda.as_dataset(table)
+    with pytest.raises(DataError, match=r"leave"):
+        vcuda.as_dataset(table, strict=True)
     expected = vcuda.as_dataset(PLAIN[list(LEFT)])
     for wish in ({"exclude": WITHOUT}, {"columns": ["e", "b", "a", "c", "a"]}):
         data = vcuda.as_dataset(table, **wish)
@@ -126,14 +126,14 @@ def test_arrays_datasets_and_bundled_tables():
     assert vcuda.as_dataset(values, columns=["X3", "X1"]).names == ("X1", "X3")
     # A column of an array of objects that is left out may hold anything.
     assert vcuda.as_dataset(PLAIN.to_numpy(), names=list(PLAIN), exclude=WITHOUT).names == LEFT
-    counted = vcuda.as_dataset(PLAIN[list(LEFT)].assign(row=range(ROWS)))
-    assert "'row' only counts the rows" in counted.notes[0]
-    data = vcuda.as_dataset(counted, exclude=["row"])
+    counted = vcuda.as_dataset(PLAIN[list(LEFT)].assign(day=range(ROWS)))
+    assert "'day' only counts the rows" in counted.notes[0]
+    data = vcuda.as_dataset(counted, exclude=["day"])
     assert data.notes == ()
     assert data.fingerprint == vcuda.as_dataset(values, names=LEFT).fingerprint
     assert vcuda.as_dataset(data, columns=LEFT) is data
-    assert data.choice == ColumnChoice(exclude=("row",))
-    assert vcuda.as_dataset(data, exclude=["b"]).choice == ColumnChoice(exclude=("row", "b"))
+    assert data.choice == ColumnChoice(exclude=("day",))
+    assert vcuda.as_dataset(data, exclude=["b"]).choice == ColumnChoice(exclude=("day", "b"))
     assert vcuda.as_dataset(data, columns=["e", "a"]).choice == ColumnChoice(columns=("a", "e"))
     whole = vcuda.as_dataset("sachs-experiments")
     some = vcuda.as_dataset("sachs-experiments", exclude=["PKC"])
@@ -305,7 +305,7 @@ def odd(tmp_path):
 
 
 def test_check_takes_columns_and_says_how_to_fit_them(run, odd, tmp_path):
-    answer = run("check", odd)
+    answer = run("check", odd, "--strict")
     assert answer.code == 2
     assert "(exclude=, --exclude)" in answer.err
     answer = run("check", odd, "--exclude", 'id, "when, exactly"')

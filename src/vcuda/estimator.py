@@ -7,11 +7,11 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vcuda.data.reading import as_dataset
 from vcuda.deprecation import warn_renamed
 from vcuda.errors import DataError
 from vcuda.fitting.fit import fit
@@ -89,7 +89,7 @@ class CausalPosterior(BaseEstimator):
                     f"the array has {np.shape(X)[1]} columns, and the posterior is about {self.n_features_in_}: give "
                     f"these, in this order: {', '.join(self.posterior_.names[:10])}"
                 )
-            X = as_dataset(X, names=self.posterior_.names)
+            X = pd.DataFrame(np.asarray(X), columns=list(self.posterior_.names))
         return self.posterior_.held_out(X)["log_likelihood"]
 
     def _seed(self) -> int:

@@ -25,10 +25,13 @@ TYPES: dict[str, Any] = {
     "str": str,
     "float | str": str,
     "Sequence[str]": list[str],
+    "dict[str, str]": list[str],
     "dict": Path,  # what is stored as a mapping is given as a file
 }
 # Options whose values are lists of names, several to a line.
 LISTS_OF_NAMES = ("columns", "exclude")
+# Options that say something of single columns.
+PAIRS = ("kinds",)
 # Where help shows options that only the command line has: before all others, or after the one that they belong to.
 SHOWN_FIRST = {"context", "table", "output"}
 SHOWN_AFTER = {
@@ -76,7 +79,7 @@ def hidden_flag_of(old: str) -> Any:
 
 def _annotated(option: Option, declarations: list[str], *, hidden: bool = False) -> Any:
     kind = Literal[option.choices] if option.choices else TYPES[option.plain]
-    repeated = " Repeat it for more." if option.plain == "Sequence[str]" else ""
+    repeated = " Repeat it for more." if option.plain in ("Sequence[str]", "dict[str, str]") else ""
     described: dict[str, Any] = {"help": option.help + repeated, "metavar": option.metavar, "hidden": hidden}
     if option.renamed:
         kind = str
@@ -120,6 +123,17 @@ def names_of(lines: list[str] | None) -> list[str] | None:
     return None if lines is None else [name for line in lines for name in names_in(line)]
 
 
+def pairs_of(name: str, lines: list[str]) -> dict[str, str]:
+    """What an option says of columns, from all lines of the form COLUMN=WHAT; a name may hold = itself."""
+    found = {}
+    for line in lines:
+        column, equals, what = line.rpartition("=")
+        if not equals or not column.strip() or not what.strip():
+            raise ConfigError(f"{OPTIONS[name].flag} takes {OPTIONS[name].metavar}, not {line!r}")
+        found[column.strip()] = what.strip()
+    return found
+
+
 def current_flags(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, by their names of today, as values for `FitSpec`."""
     found = dict(given)
@@ -130,7 +144,8 @@ def current_flags(given: Mapping[str, Any]) -> dict[str, Any]:
             if found.get(name) is not None:
                 raise ConfigError(f"--{old} is the old name of --{name}; give one of them")
             found[name] = value
-    return found | {name: names_of(found.get(name)) for name in LISTS_OF_NAMES if name in found}
+    found |= {name: names_of(found.get(name)) for name in LISTS_OF_NAMES if name in found}
+    return found | {name: pairs_of(name, found[name]) for name in PAIRS if found.get(name) is not None}
 
 
 def knowledge_from_options(

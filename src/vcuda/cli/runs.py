@@ -81,13 +81,13 @@ def evaluate(
 ) -> None:
     """Compare a fitted posterior with a graph that is known, and with rows that were not fitted."""
     from vcuda.data.library import read_graph
-    from vcuda.data.reading import as_dataset
+    from vcuda.data.reading import new_rows
     from vcuda.metrics import evaluate as all_metrics
     from vcuda.posterior import Posterior
 
     posterior = Posterior.load(run)
     graph = read_graph(truth, posterior.names)
-    held_out = None if test is None else as_dataset(test, columns=posterior.names)
+    held_out = None if test is None else new_rows(test, posterior.names)
     numbers = all_metrics(posterior, graph, samples=samples, seed=seed)
     if held_out is not None:
         numbers |= posterior.held_out(held_out, seed=seed)

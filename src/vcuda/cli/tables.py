@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vcuda.cli.fit_options import current_flags, takes_fit_options
-from vcuda.cli.options import Seed, Table
-from vcuda.cli.terminal import drafts, results, say, shortened, show_table, suggest
+from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, Table
+from vcuda.cli.terminal import drafts, remarks, results, say, shortened, show_json, show_table, suggest
 from vcuda.errors import ConfigError, RunError
-from vcuda.fitting.spec import FitSpec
+from vcuda.fitting.spec import OPTIONS, FitSpec
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
+    from vcuda.data.examination import ColumnReport
     from vcuda.data.streaming import StreamedTable
 
-LISTED_COLUMNS = 30
+LISTED_COLUMNS = 200
 
 GraphFamily = Literal["er", "sf"]
 Mechanism = Literal["linear", "gp", "mlp"]
@@ -27,25 +29,43 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential",
 Spread = Literal["constant", "causes"]
 
 
-@takes_fit_options("interventions", "columns", "exclude")
-def check(table: Table, **given: Any) -> None:
-    """Say what is in a table and whether it can be used, without fitting anything."""
-    from vcuda.data.columns import line_of
+@takes_fit_options("interventions", "columns", "exclude", "kinds", "missing_values", "strict")
+def check(table: Table, as_json: Json = False, **given: Any) -> None:
+    """Say what is in a table, which kind each column has, and whether it can be used, without fitting anything."""
+    from vcuda.data.examination import TableError, described
     from vcuda.data.interventions import in_words
     from vcuda.data.streaming import StreamedTable
 
     options = current_flags(given)
-    data = FitSpec(**options).open(table)
+    try:
+        data = FitSpec(**options).open(table)
+    except TableError as error:
+        if as_json:
+            columns = [report._asdict() for report in error.columns]
+            show_json({"usable": False, "columns": columns, "faults": list(error.faults), "notes": []})
+        else:
+            say(results(), "The columns that can be read:")
+            _show_kinds(error.columns)
+            say(remarks(), *(f"vcuda: {fault}" for fault in error.faults))
+        raise typer.Exit(UNUSABLE_INPUT) from None
+    streamed = isinstance(data, StreamedTable)
+    reports = described(data.sample if isinstance(data, StreamedTable) else data)
+    if as_json:
+        show_json(
+            {
+                "usable": True,
+                "source": data.source,
+                "rows": data.n,
+                "columns": [report._asdict() for report in reports],
+                "missing": 0 if data.missing is None else int(data.missing.sum()),
+                "faults": [],
+                "notes": list(data.notes),
+            }
+        )
+        return
     console = results()
-    if isinstance(data, StreamedTable):
-        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns, read block by block.")
-        _show_numbers(data)
-    elif data.categories is not None:
-        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns of categories.")
-        _show_categories(data)
-    else:
-        say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns.")
-        _show_numbers(data)
+    say(console, f"{data.source}: {data.n:,} rows, {data.d:,} columns{', read block by block' if streamed else ''}.")
+    _show_columns(data, reports)
     if data.d > LISTED_COLUMNS:
         say(console, f"... and {data.d - LISTED_COLUMNS:,} more columns.")
     if data.missing is not None:
@@ -58,40 +78,40 @@ def check(table: Table, **given: Any) -> None:
     say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
-    words = [table] if options["interventions"] is None else [table, "--interventions", options["interventions"]]
-    for option in ("columns", "exclude"):
-        words += [f"--{option}", line_of(options[option])] if options[option] else []
-    suggest(console, f"vcuda fit {shlex.join(words)} -o run")
+    suggest(console, f"vcuda fit {shlex.join(_fit_words(table, options))} -o run")
 
 
-def _show_categories(data: Dataset) -> None:
-    assert data.categories is not None
-    rows = []
-    for name, codes, labels in zip(data.names[:LISTED_COLUMNS], data.values.T, data.categories, strict=False):
-        counts = [int((codes == code).sum()) for code in range(len(labels))]
-        most = counts.index(max(counts))
-        share = f"{max(counts) / data.n:.0%}"
-        rows.append((shortened(name), str(len(labels)), shortened(labels[most]), share, str(min(counts))))
+def _fit_words(table: str, options: dict[str, Any]) -> list[str]:
+    """The table and the options about it, as the command line of a fit takes them."""
+    given = [(OPTIONS[name], value) for name, value in options.items() if value not in (None, False)]
+    return [table, *(word for option, value in given for word in option.flag_words(value))]
+
+
+def _show_kinds(reports: Sequence[ColumnReport]) -> None:
+    """The kind of every column and why."""
     show_table(
         results(),
-        {"column": "left", "levels": "right", "most frequent": "left", "share": "right", "rarest, rows": "right"},
-        rows,
+        {"column": "left", "kind": "left", "why": "left"},
+        ((shortened(one.name), one.kind or "-", one.why) for one in reports[:LISTED_COLUMNS]),
     )
 
 
-def _show_numbers(data: Dataset | StreamedTable) -> None:
+def _show_columns(data: Dataset | StreamedTable, reports: Sequence[ColumnReport]) -> None:
+    """The kind of every column and why, and what its cells are like."""
     heads = ["mean", "sd", "min", "max"]
     columns = [data.mean, data.scale, *data.extremes]
     if data.missing is not None:
         heads, columns = [*heads, "missing"], [*columns, data.missing.sum(axis=0)]
-    show_table(
-        results(),
-        {"column": "left", **dict.fromkeys(heads, "right")},
-        (
-            (shortened(name), *(f"{number:.4g}" for number in numbers))
-            for name, *numbers in zip(data.names[:LISTED_COLUMNS], *columns, strict=False)
-        ),
-    )
+    rows = []
+    for k, report in enumerate(reports[: min(data.d, LISTED_COLUMNS)]):
+        numbers = [f"{column[k]:.4g}" for column in columns]
+        if data.categories is not None and (labels := data.categories[k]) is not None:
+            cells = getattr(data, "sample", data).values
+            counts = [int((cells[:, k] == code).sum()) for code in range(len(labels))]
+            most = counts.index(max(counts))
+            numbers[:4] = [f"{shortened(labels[most])} {max(counts) / max(1, sum(counts)):.0%}", "", "", ""]
+        rows.append((shortened(report.name), report.kind or "", report.why, *numbers))
+    show_table(results(), {"column": "left", "kind": "left", "why": "left", **dict.fromkeys(heads, "right")}, rows)
 
 
 def simulate(

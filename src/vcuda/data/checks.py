@@ -7,11 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from vcuda.data.interventions import BoolArray
 from vcuda.data.messages import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
 from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray, RawTable, is_number
@@ -166,7 +165,7 @@ def check_columns(
         which = f"column{'s' if empty.size > 1 else ''} {listed([names[k] for k in empty.tolist()])}"
         raise DataError(f"{source}: there is no value in {which}: leave out what is empty {HOW_TO_LEAVE_OUT}.")
     if missing == "refuse" and present.min() < len(values):
-        _refuse_missing(source, names, np.isnan(values), place)
+        raise DataError(f"{source}: {missing_fault(names, values, place)}.")
     few = np.flatnonzero(present < min(MINIMUM_PRESENT, len(values)))
     if few.size:
         raise DataError(
@@ -195,7 +194,9 @@ def check_columns(
         )
 
 
-def _refuse_missing(source: str, names: Sequence[str], missing: BoolArray, place: Callable[[int], str]) -> NoReturn:
+def missing_fault(names: Sequence[str], values: FloatArray, place: Callable[[int], str]) -> str:
+    """What is missing in these columns (n, k), and what to do."""
+    missing = np.isnan(values)
     counts = missing.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
     total = int(counts.sum())
@@ -208,7 +209,7 @@ def _refuse_missing(source: str, names: Sequence[str], missing: BoolArray, place
             f"{total:,} values are missing in {where}, the first in {first}: fill them in, or leave out these rows or "
             "columns"
         )
-    raise DataError(f"{source}: {fault}; a fit (vcuda.fit, vcuda fit) imputes missing values by itself.")
+    return f"{fault}; a fit (vcuda.fit, vcuda fit) imputes missing values by itself"
 
 
 def check_scales(data: Dataset) -> None:

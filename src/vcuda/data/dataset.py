@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.categorical import Categories, labelled_frame
+from vcuda.data.categorical import labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.interventions import BoolArray, Design
+from vcuda.data.kinds import ColumnLabels, Kind, default_kinds, grid_step
 from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray
 from vcuda.errors import DataError
@@ -43,10 +45,15 @@ class Dataset:
     target_column
         The column of the user's table that said so, if one did; it is none of the d columns.
     categories
-        The labels of each column where all columns hold labels; ``values`` are then codes 0, 1, 2, ... for them.
-        None for a table of numbers.
+        The labels of each column that holds labels, for which its ``values`` are codes 0, 1, 2, ...; None for each
+        column of numbers, whatever its kind, and in place of all where no column holds labels.
     choice
         Which columns were taken of the user's table, if somebody said so.
+    kinds
+        The kind of each column. By default columns of labels are yes/no or label, by their number, and all others are
+        numbers; `as_dataset` finds kinds by the rules of `vcuda.data.kinds`.
+    left_out
+        Names of columns that are no variables, with the reason.
     """
 
     names: tuple[str, ...]
@@ -55,8 +62,10 @@ class Dataset:
     notes: tuple[str, ...] = ()
     interventions: BoolArray | None = None
     target_column: str | None = None
-    categories: Categories | None = None
+    categories: ColumnLabels | None = None
     choice: ColumnChoice = EVERY_COLUMN
+    kinds: tuple[Kind, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         values = self.values
@@ -69,6 +78,11 @@ class Dataset:
         if self.categories is not None and len(self.categories) != len(self.names):
             fault = f"labels of {len(self.categories)} columns do not fit {len(self.names)} names"
             raise DataError(f"{self.source}: {fault}.")
+        if self.kinds and len(self.kinds) != len(self.names):
+            raise DataError(f"{self.source}: kinds of {len(self.kinds)} columns do not fit {len(self.names)} names.")
+        if self.categories is not None and not any(self.categories):
+            object.__setattr__(self, "categories", None)
+        object.__setattr__(self, "kinds", tuple(self.kinds or default_kinds(len(self.names), self.categories)))
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -132,7 +146,20 @@ class Dataset:
             digest.update(np.packbits(self.interventions).data)
         if self.categories is not None:
             digest.update(json.dumps(self.categories).encode())
+        # Tables of numbers, or of labels alone, have the fingerprints that they had before there were kinds.
+        if self.kinds != default_kinds(self.d, self.categories):
+            digest.update(json.dumps(self.kinds).encode())
         return digest.hexdigest()
+
+    @cached_property
+    def steps(self) -> tuple[float | None, ...]:
+        """The step of the grid that the cells of a column lie on, for numbers and counts that were rounded; else None.
+
+        A column counts as rounded where many of its cells are equal.
+        """
+        return tuple(
+            grid_step(self.values[:, k]) if kind in ("number", "count") else None for k, kind in enumerate(self.kinds)
+        )
 
     def free_rows(self, column: int) -> BoolArray | slice:
         """The rows in which a column was not set by an experiment, as an index."""
@@ -173,7 +200,20 @@ class Dataset:
                 f"the logarithm of column {self.names[int(np.argmax(still))]!r} does not vary by more than rounding; "
                 "leave the column as it is"
             )
-        return replace(self, values=values)
+        kinds = tuple("number" if mark else kind for mark, kind in zip(marked, self.kinds, strict=True))
+        return replace(self, values=values, kinds=kinds)
+
+    def take(self, columns: Sequence[int]) -> Dataset:
+        """The table of some columns, by their positions and in their order; the checks are not repeated."""
+        held = None if self.interventions is None else self.interventions[:, columns]
+        return replace(
+            self,
+            names=tuple(self.names[k] for k in columns),
+            values=self.values[:, columns],
+            interventions=None if held is None or not held.any() else read_only(held),
+            categories=None if self.categories is None else tuple(self.categories[k] for k in columns),
+            kinds=tuple(self.kinds[k] for k in columns),
+        )
 
     def select(self, rows: npt.ArrayLike | slice) -> Dataset:
         """The table of some rows, by indices, a boolean mask or a slice; the checks are not repeated."""
@@ -182,11 +222,11 @@ class Dataset:
         return replace(self, values=self.values[chosen].copy(), interventions=held)
 
     def to_frame(self) -> pd.DataFrame:
-        """The table as a new pandas DataFrame; columns of categories hold their labels."""
+        """The table as a new pandas DataFrame; columns of labels hold these."""
         import pandas as pd
 
         if self.categories is not None:
-            return labelled_frame(self.names, self.values, self.categories)
+            return labelled_frame(self.names, self.values, self.categories, self.kinds)
         return pd.DataFrame(self.values.copy(), columns=list(self.names))
 
 

@@ -27,16 +27,11 @@ FEWEST_COMPLETE_ROWS = 20
 
 
 def findings(data: Dataset) -> list[str]:
-    """Few rows, row numbers, lost digits, copied and collinear columns, in words.
+    """Row numbers, lost digits, copied and collinear columns of a table of numbers, in words.
 
     Copies and relations are those of the rows in which nothing is missing; of fewer than 20 nothing is said.
     """
     notes: list[str] = []
-    if data.n < FEW_ROWS_A_COLUMN * data.d:
-        notes.append(
-            f"{data.n:,} rows are few for {data.d:,} columns (less than {FEW_ROWS_A_COLUMN} rows a column): "
-            "expect uncertain edges."
-        )
     counting = np.flatnonzero(np.all(np.diff(data.values, axis=0) == 1, axis=0))
     notes.extend(
         f"Column {shortened(data.names[k])} only counts the rows: if it is a row number, leave it out "
@@ -54,6 +49,16 @@ def findings(data: Dataset) -> list[str]:
         if data.n < FEWEST_COMPLETE_ROWS:
             return notes
     return notes + _collinear_notes(data)
+
+
+def row_notes(data: Dataset) -> list[str]:
+    """That the rows are few, in words."""
+    if data.n >= FEW_ROWS_A_COLUMN * data.d:
+        return []
+    return [
+        f"{data.n:,} rows are few for {data.d:,} columns (less than {FEW_ROWS_A_COLUMN} rows a column): "
+        "expect uncertain edges."
+    ]
 
 
 def missing_notes(data: Dataset) -> list[str]:

@@ -10,11 +10,10 @@ import numpy as np
 from vcuda.data.messages import data_row, listed, shortened
 from vcuda.data.raw_table import (
     COMPLEX_REMEDY,
-    DATE_REMEDY,
     TEXT_REMEDY,
     Cells,
+    CellType,
     Column,
-    Kind,
     Labels,
     RawTable,
     Refusal,
@@ -96,7 +95,7 @@ def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, te
         if kind.startswith("dictionary"):
             return _arrow_categories(column)
         if kind.startswith(("date", "time", "duration", "month")):
-            refuse("holds dates or times", DATE_REMEDY)
+            refuse.dates()
         if kind in {"string", "large_string", "string_view"}:
             cells = column.to_pylist()
             return parsed_text(cells, refuse) if text_is_parsed else plain_cells(cells, refuse)
@@ -104,7 +103,7 @@ def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, te
             return Column(np.nan, "real")
         if not kind.startswith(("bool", "int", "uint", "halffloat", "float", "double", "decimal")):
             refuse(f"holds values of type {kind}", TEXT_REMEDY)
-        whole: Kind = "truth" if kind == "bool" else "integer" if kind.startswith(("int", "uint")) else "real"
+        whole: CellType = "truth" if kind == "bool" else "integer" if kind.startswith(("int", "uint")) else "real"
         numbers = column.cast("uint8") if kind == "bool" else column
         return Column(numbers.cast("float64", safe=False).to_numpy(), whole)
 
@@ -116,7 +115,8 @@ def _arrow_categories(column: Any) -> Column:
         return Column(np.empty(0), "labels", Labels(()))
     whole = column.unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False).astype(float) for chunk in whole.chunks])
-    return numbered(whole.chunk(0).dictionary.to_pylist(), codes, ordered=column.type.ordered)
+    ordered = bool(column.type.ordered)
+    return numbered(whole.chunk(0).dictionary.to_pylist(), codes, in_order=ordered, ordered=ordered)
 
 
 def from_pandas(frame: Any, *, source: str = "pandas table") -> RawTable:
@@ -146,15 +146,16 @@ def _pandas_column(column: Any, refuse: Refusal) -> Column:
         codes = column.cat.codes.to_numpy(dtype=np.float64)
         names = [str(category) for category in dtype.categories]
         # pandas sorts what nobody has ordered, numbers that are text by their first digit.
-        ordered = bool(dtype.ordered) or names != sorted(names)
-        return numbered(names, np.where(codes < 0, np.nan, codes), ordered=ordered)
+        in_order = bool(dtype.ordered) or names != sorted(names)
+        return numbered(names, np.where(codes < 0, np.nan, codes), in_order=in_order, ordered=bool(dtype.ordered))
     if kinds.is_complex_dtype(dtype):
         refuse("holds complex numbers", COMPLEX_REMEDY)
     if kinds.is_datetime64_any_dtype(dtype) or kinds.is_timedelta64_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        refuse("holds dates or times", DATE_REMEDY)
+        refuse.dates()
     if kinds.is_bool_dtype(dtype) or kinds.is_numeric_dtype(dtype):
-        kind: Kind = "truth" if kinds.is_bool_dtype(dtype) else "integer" if kinds.is_integer_dtype(dtype) else "real"
-        return Column(column.to_numpy(dtype=np.float64, na_value=np.nan), kind)
+        whole: CellType = "integer" if kinds.is_integer_dtype(dtype) else "real"
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return Column(numbers, "truth" if kinds.is_bool_dtype(dtype) else whole)
     return plain_cells(column, refuse)
 
 
@@ -184,12 +185,12 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
         if array.dtype.kind == "c":
             refuse("holds complex numbers", COMPLEX_REMEDY)
         if array.dtype.kind in "mM":
-            refuse("holds dates or times", DATE_REMEDY)
+            refuse.dates()
         if array.dtype.kind in "biuf":
             values = array[:, columns].astype(np.float64, order="C")
             values = values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
-            kind: Kind = "truth" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "integer"
-            return Cells(values, (kind,) * len(columns), {})
+            kind: CellType = "truth" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "integer"
+            return Cells(values, (kind,) * len(columns), {}, {}, {})
         return Cells.of(len(array), columns, lambda k: plain_cells(array[:, k], Refusal(source, labels[k], data_row)))
 
     return RawTable(source, labels, read, lambda column: as_labels(array[:, column].tolist()), data_row)

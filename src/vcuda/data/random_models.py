@@ -10,10 +10,10 @@ from scipy.linalg import cholesky
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import expit
 
+from vcuda.data.kinds import Kind
 from vcuda.data.raw_table import FloatArray
 
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential", "t3", "two-humped"]
-Kind = Literal["number", "count", "yes/no", "ordered", "label"]
 IntArray = npt.NDArray[np.int64]
 
 HIDDEN_UNITS = 16

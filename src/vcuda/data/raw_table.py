@@ -24,44 +24,78 @@ COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 MOSTLY = 0.5
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
+# A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
+LETTERED = re.compile(r"\d+ ?[A-Za-z]")
+# What people write where a value is missing, in lower case; files have some more that Arrow knows.
+MISSING_MARKS = {"?", "??", "*", "-", "--", "---", ".", "..", "na", "n/a", "n.a.", "#n/a", "#na", "nan", "null", "<na>"}
 
-Kind = Literal["real", "integer", "truth", "labels"]
+CellType = Literal["real", "integer", "truth", "labels"]
 
 
 class Labels(NamedTuple):
-    """The labels of a column, as its numbers 0, 1, 2, ... count them; ``ordered`` if somebody chose that order."""
+    """The labels of a column, as its numbers 0, 1, 2, ... count them.
+
+    ``in_order`` if somebody chose that order, ``ordered`` if the type of the column says that the order has a meaning.
+    """
 
     names: tuple[str, ...]
+    in_order: bool = False
     ordered: bool = False
 
 
 class Column(NamedTuple):
-    """One column as it was read: ``values`` (n,), NaN where a cell is missing, and what they stand for."""
+    """One column as it was read: ``values`` (n,), NaN where a cell is missing, and what they stand for.
+
+    ``marks`` are texts such as "?" that were taken as missing values.
+    """
 
     values: npt.ArrayLike
-    kind: Kind
+    type: CellType
     labels: Labels | None = None
+    marks: tuple[str, ...] = ()
+
+
+class ColumnError(DataError):
+    """One column cannot be used; ``is_date`` if it holds dates or times, which are left out by default."""
+
+    def __init__(self, message: str, *, is_date: bool = False) -> None:
+        super().__init__(message)
+        self.is_date = is_date
 
 
 class Cells(NamedTuple):
-    """Columns as they were read: ``values`` (n, k), the kind of each, and the labels of those that have any."""
+    """Columns as they were read: ``values`` (n, k), the type of each, and by position the labels of those that have
+    any, texts that were taken as missing values, and what is wrong with those that cannot be used."""
 
     values: FloatArray
-    kinds: tuple[Kind, ...]
+    types: tuple[CellType, ...]
     labels: dict[int, Labels]
+    marks: dict[int, tuple[str, ...]]
+    faults: dict[int, ColumnError]
 
     @classmethod
     def of(cls, rows: int, columns: Sequence[int], read: Callable[[int], Column]) -> Cells:
-        """Fill a new C-order matrix column by column."""
-        values = np.empty((rows, len(columns)))
-        kinds: list[Kind] = []
-        labels: dict[int, Labels] = {}
+        """Fill a new C-order matrix column by column; one that cannot be used is NaN."""
+        found = cls(np.empty((rows, len(columns))), (), {}, {}, {})
+        types: list[CellType] = []
         for place, k in enumerate(columns):
-            values[:, place], kind, own = read(k)
-            kinds.append(kind)
-            if own is not None:
-                labels[place] = own
-        return cls(values, tuple(kinds), labels)
+            try:
+                column = read(k)
+            except ColumnError as fault:
+                column, found.faults[place] = Column(np.nan, "real"), fault
+            found.values[:, place] = column.values
+            types.append(column.type)
+            if column.labels is not None:
+                found.labels[place] = column.labels
+            if column.marks:
+                found.marks[place] = column.marks
+        return found._replace(types=tuple(types))
+
+    def sound(self) -> Cells:
+        """The same, if every column can be used."""
+        for fault in self.faults.values():
+            raise fault
+        return self
 
 
 @dataclass(frozen=True)
@@ -90,11 +124,15 @@ class Refusal:
     place: Callable[[int], str]
 
     def __call__(self, fault: str, remedy: str) -> NoReturn:
-        raise DataError(f"{self.source}: column {shortened(self.name)} {fault}: {remedy}.")
+        raise ColumnError(f"{self.source}: column {shortened(self.name)} {fault}: {remedy}.")
+
+    def dates(self) -> NoReturn:
+        fault = f"{self.source}: column {shortened(self.name)} holds dates or times: {DATE_REMEDY}."
+        raise ColumnError(fault, is_date=True)
 
     def cell(self, row: int, cell: object, fault: str, remedy: str) -> NoReturn:
         where = f"{self.place(row)} of column {shortened(self.name)}"
-        raise DataError(f"{self.source}: {where} holds {shortened(cell)}, {fault}: {remedy}.")
+        raise ColumnError(f"{self.source}: {where} holds {shortened(cell)}, {fault}: {remedy}.")
 
 
 def as_labels(cells: Iterable[Any]) -> list[str]:
@@ -102,13 +140,13 @@ def as_labels(cells: Iterable[Any]) -> list[str]:
     return ["" if cell is None or cell != cell else str(cell).strip() for cell in cells]
 
 
-def numbered(names: Sequence[Any], codes: FloatArray, *, ordered: bool) -> Column:
+def numbered(names: Sequence[Any], codes: FloatArray, *, in_order: bool, ordered: bool) -> Column:
     """Categories that another library has numbered; equal but for spaces they are one, and an empty one is missing."""
     labels = as_labels(names)
     distinct = {label: number for number, label in enumerate(dict.fromkeys(label for label in labels if label))}
     again = np.array([distinct.get(label, np.nan) for label in labels] + [np.nan])
     values = again[np.where(np.isnan(codes), len(labels), codes).astype(np.int64)]
-    return Column(values, "labels", Labels(tuple(distinct), ordered))
+    return without_marks(Column(values, "labels", Labels(tuple(distinct), in_order, ordered)))
 
 
 def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
@@ -116,15 +154,19 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
     held = list(cells)
     missing = [_is_missing(cell) for cell in held]
     if not all(missing) and all(none or isinstance(cell, str) for cell, none in zip(held, missing, strict=True)):
-        read = _numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)])
+        read = without_marks(_numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)]))
         if _share_of_numbers(read) > MOSTLY:
             row = int(np.argmin(missing))
             refuse.cell(row, held[row], "which is text and not a number", f"{TEXT_REMEDY} (pandas.to_numeric)")
         return _no_dates(read, refuse)
     numbers: list[float] = []
+    marks: dict[str, None] = {}
     for row, (cell, none) in enumerate(zip(held, missing, strict=True)):
         if none:
             numbers.append(np.nan)
+        elif isinstance(cell, str) and cell.strip().lower() in MISSING_MARKS:
+            numbers.append(np.nan)
+            marks[cell.strip()] = None
         elif isinstance(cell, (Real, Decimal, np.bool_)):
             numbers.append(_float(cell))
         elif isinstance(cell, (str, bytes)):
@@ -133,12 +175,14 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
             refuse.cell(row, cell, "a complex number", COMPLEX_REMEDY)
         else:
             kind = type(cell).__name__
-            date = kind.lower().startswith(("date", "time"))
-            refuse.cell(row, cell, f"which is a {kind}, not a number", DATE_REMEDY if date else TEXT_REMEDY)
-    present = [cell for cell, none in zip(held, missing, strict=True) if not none]
+            if all(map(_is_date, (other for other, absent in zip(held, missing, strict=True) if not absent))):
+                refuse.dates()
+            refuse.cell(row, cell, f"which is a {kind}, not a number", DATE_REMEDY if _is_date(cell) else TEXT_REMEDY)
+    present = [cell for cell, none in zip(held, missing, strict=True) if not (none or isinstance(cell, str))]
     if present and all(isinstance(cell, (bool, np.bool_)) for cell in present):
-        return Column(numbers, "truth")
-    return Column(numbers, "integer" if all(isinstance(cell, Integral) for cell in present) else "real")
+        return Column(numbers, "truth", None, tuple(marks))
+    whole = all(isinstance(cell, Integral) for cell in present)
+    return Column(numbers, "integer" if whole else "real", None, tuple(marks))
 
 
 def _is_missing(cell: Any) -> bool:
@@ -147,19 +191,23 @@ def _is_missing(cell: Any) -> bool:
     return isinstance(cell, (float, np.floating)) and bool(np.isnan(cell))
 
 
+def _is_date(cell: Any) -> bool:
+    return type(cell).__name__.lower().startswith(("date", "time"))
+
+
 def parsed_text(cells: Sequence[str | None], refuse: Refusal) -> Column:
     """Cells of a text file in a column that Arrow did not take as numbers, most often for a reason."""
-    read = _numbered_text(cells)
+    read = without_marks(_numbered_text(cells))
     assert read.labels is not None
     names, values = read.labels.names, np.asarray(read.values)
-    numbers = [_number(name) for name in names]
+    numbers = [as_number(name) for name in names]
     if None not in numbers:
         known = np.array([*numbers, np.nan], dtype=np.float64)
         whole = not any(set(name.lower()) & set(".einf") for name in names)
-        return Column(
-            known[np.where(np.isnan(values), len(names), values).astype(np.int64)], "integer" if whole else "real"
-        )
-    if _share_of_numbers(read) <= MOSTLY:
+        values = known[np.where(np.isnan(values), len(names), values).astype(np.int64)]
+        return Column(values, "integer" if whole else "real", None, read.marks)
+    lettered = all(number is not None or LETTERED.fullmatch(name) for name, number in zip(names, numbers, strict=True))
+    if _share_of_numbers(read) <= MOSTLY or lettered:
         return _no_dates(read, refuse)
     bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
@@ -178,23 +226,43 @@ def _numbered_text(cells: Iterable[str | None]) -> Column:
     return Column(np.array(values, dtype=np.float64), "labels", Labels(tuple(numbers)))
 
 
+def without_marks(column: Column) -> Column:
+    """A column of labels in which those that mark a missing value are missing, if there are others that are words."""
+    assert column.labels is not None
+    names = column.labels.names
+    marks = [name.lower() in MISSING_MARKS for name in names]
+    # A column of + and - has marks for labels.
+    if not any(marks) or not any(
+        any(map(str.isalnum, name)) for name, mark in zip(names, marks, strict=True) if not mark
+    ):
+        return column
+    kept = [k for k, mark in enumerate(marks) if not mark]
+    again = np.full(len(names) + 1, np.nan)
+    again[kept] = np.arange(len(kept))
+    values = np.asarray(column.values, dtype=np.float64)
+    values = again[np.where(np.isnan(values), len(names), values).astype(np.int64)]
+    labels = column.labels._replace(names=tuple(names[k] for k in kept))
+    return Column(values, "labels", labels, tuple(name for name, mark in zip(names, marks, strict=True) if mark))
+
+
 def _share_of_numbers(column: Column) -> float:
     """Of the cells of a column of text that are there; those with a decimal comma are numbers too."""
     assert column.labels is not None
     values = np.asarray(column.values)
     counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
-    alike = [_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
+    alike = [as_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
 
 
 def _no_dates(column: Column, refuse: Refusal) -> Column:
     assert column.labels is not None
     if column.labels.names and all(DATE.fullmatch(name) for name in column.labels.names):
-        refuse("holds dates or times", DATE_REMEDY)
+        refuse.dates()
     return column
 
 
-def _number(cell: str) -> float | None:
+def as_number(cell: str) -> float | None:
+    """The number that a text stands for; None where it is none."""
     try:
         return None if "_" in cell else float(cell)  # Python reads 1_000 as a number; people do not
     except ValueError:
@@ -203,7 +271,7 @@ def _number(cell: str) -> float | None:
 
 def is_number(cell: str) -> bool:
     """Whether a text is a number to people."""
-    return _number(cell) is not None
+    return as_number(cell) is not None
 
 
 def _float(cell: Any) -> float:

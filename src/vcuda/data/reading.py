@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard, Union
 
 import numpy.typing as npt
 
-from vcuda.data.categorical import category_findings, coded, number_findings
+from vcuda.data.categorical import category_findings
 from vcuda.data.checks import (
     Missing,
-    check_cells,
     check_columns,
     check_memory,
     check_rows,
@@ -25,10 +24,12 @@ from vcuda.data.checks import (
 )
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
 from vcuda.data.dataset import Dataset, read_only
+from vcuda.data.examination import AS_FOUND, ReadOptions, examined, with_read_options
 from vcuda.data.files import from_path
-from vcuda.data.findings import findings, missing_notes
+from vcuda.data.findings import findings, missing_notes, row_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
+from vcuda.data.kinds import Kind
 from vcuda.data.messages import shortened
 from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import RawTable
@@ -45,6 +46,9 @@ def as_dataset(
     interventions: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    missing_values: Sequence[str | float] | None = None,
+    strict: bool = False,
     missing: Missing = "refuse",
     without: Sequence[str] | None = None,
 ) -> Dataset:
@@ -65,6 +69,14 @@ def as_dataset(
     columns, exclude
         Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
         table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
+    kinds
+        The kind of columns by name: "number", "count", "yes/no", "ordered" or "label". The rules of docs/kinds.md find
+        those of the others.
+    missing_values
+        Cells that stand for missing values in this table, such as -999.
+    strict
+        Whether to refuse a table with columns that are no variables (identifiers, dates, free text, columns that do not
+        vary). By default they are left out, and a note says so.
     missing
         ``"refuse"`` a table with missing cells, or ``"keep"`` them as NaN, as `fit` does, which imputes
         them. Rows without any value are left out, with a note.
@@ -89,24 +101,47 @@ def as_dataset(
     if without is not None:
         warn_renamed("without=", "exclude=")
         exclude = without
-    choice = ColumnChoice.of(columns, exclude)
+    choice, how = ColumnChoice.of(columns, exclude), ReadOptions.of(kinds, missing_values, strict)
+    return read_table(data, choice=choice, how=how, names=names, interventions=interventions, missing=missing)
+
+
+def read_table(
+    data: TableLike,
+    *,
+    choice: ColumnChoice,
+    how: ReadOptions = AS_FOUND,
+    names: Sequence[str] | None = None,
+    interventions: Any = None,
+    missing: Missing,
+) -> Dataset:
+    """`as_dataset`, with its options checked."""
     if isinstance(data, Dataset):
-        return _without_empty_rows(_taken_of(data, choice, interventions, missing))
+        return _without_empty_rows(_taken_of(data, choice, interventions, missing, how))
     if _is_bundled(data):
         from vcuda.data import library
 
-        return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing))
+        return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing, how))
     if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
         copy = spooled(given)
         with named_as_given(copy, given):
-            table = as_dataset(copy, interventions=interventions, columns=columns, without=without, missing=missing)
+            table = read_table(copy, choice=choice, how=how, interventions=interventions, missing=missing)
         return replace(table, source=str(given))
     raw = _raw_table(data, names)
     with too_large_refused(raw.source):
-        return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))
+        return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing, how))
 
 
-def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing: Missing) -> Dataset:
+def new_rows(data: TableLike, fitted: Sequence[str]) -> Dataset:
+    """Rows for a posterior about these columns, in their order.
+
+    They are variables whatever the new rows look like, so none is left out or has its kind found again.
+    """
+    how = ReadOptions({}, are_variables=True)
+    table = read_table(data, choice=ColumnChoice.of(fitted, None), how=how, missing="refuse")
+    return table if table.names == tuple(fitted) else table.take([table.names.index(name) for name in fitted])
+
+
+def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing: Missing, how: ReadOptions) -> Dataset:
     """A table that was read before, or some of its columns."""
     if isinstance(interventions, str) and interventions != given.target_column:
         raise ConfigError(
@@ -115,10 +150,14 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
         )
     kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
     table = given if len(kept) == given.d else _narrowed(given, kept, choice)
-    # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Categories are known
-    # beyond the rows that are there, so that a column of one label can be scored.
-    if table.categories is None or table.missing is not None:
+    table = with_read_options(table, how)
+    # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Labels are known beyond
+    # the rows that are there, so that a column of one label can be scored.
+    numbers = [k for k in range(table.d) if table.categories is None or table.categories[k] is None]
+    if table.missing is not None or len(numbers) == table.d:
         check_columns(table.source, table.names, table.values, missing=missing)
+    elif numbers:
+        check_columns(table.source, [table.names[k] for k in numbers], table.values[:, numbers], missing=missing)
     if interventions is None or isinstance(interventions, str):
         return table
     return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
@@ -126,16 +165,8 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
 
 def _narrowed(given: Dataset, kept: Sequence[int], choice: ColumnChoice) -> Dataset:
     """The columns of a table at some positions, with what there is to be noted of them."""
-    names = tuple(given.names[k] for k in kept)
-    held = None if given.interventions is None else given.interventions[:, kept]
-    table = replace(
-        given,
-        names=names,
-        values=given.values[:, kept],
-        interventions=None if held is None or not held.any() else read_only(held),
-        categories=None if given.categories is None else tuple(given.categories[k] for k in kept),
-        choice=given.choice.then(choice, names),
-    )
+    table = given.take(kept)
+    table = replace(table, choice=given.choice.then(choice, table.names))
     before = {*_found(given), *missing_notes(given)}
     return replace(table, notes=(*(note for note in given.notes if note not in before), *_found(table)))
 
@@ -179,7 +210,9 @@ def _is_array(data: object) -> bool:
     return isinstance(data, (list, tuple)) or hasattr(data, "__array__") or hasattr(data, "toarray")
 
 
-def _read_and_checked(raw: RawTable, choice: ColumnChoice, interventions: Any, missing: Missing) -> Dataset:
+def _read_and_checked(
+    raw: RawTable, choice: ColumnChoice, interventions: Any, missing: Missing, how: ReadOptions
+) -> Dataset:
     target_column = interventions if isinstance(interventions, str) else None
     kept = variable_columns(raw, target_column, choice)
     check_memory(raw, len(kept))
@@ -187,12 +220,20 @@ def _read_and_checked(raw: RawTable, choice: ColumnChoice, interventions: Any, m
     names, notes = checked_names(raw, kept)
     read = raw.read(kept)
     check_rows(raw, read.values)
-    values, categories, remarks = coded(read, names, source=raw.source, place=raw.place)
-    check_cells(raw, names, values, missing=missing)
-    values.flags.writeable = False
-    bare = Dataset(names, values, raw.source, categories=categories, choice=choice)
+    found = examined(read, names, raw, how=how, insists=choice.columns is not None, missing=missing)
+    kept, names = [kept[k] for k in found.kept], tuple(names[k] for k in found.kept)
+    found.values.flags.writeable = False
+    bare = Dataset(
+        names,
+        found.values,
+        raw.source,
+        categories=found.categories,
+        choice=choice,
+        kinds=found.kinds,
+        left_out=found.left_out,
+    )
     check_scales(bare)
-    table = replace(bare, notes=(*raw.notes, *notes, *remarks, *_found(bare)))
+    table = replace(bare, notes=(*raw.notes, *notes, *found.notes, *_found(bare)))
     if interventions is None:
         return table
     every = [name.strip() for name in raw.names]
@@ -217,9 +258,15 @@ def _read_and_checked(raw: RawTable, choice: ColumnChoice, interventions: Any, m
 
 def _found(table: Dataset) -> list[str]:
     """What is worth a note in the cells of a table."""
-    if table.categories is not None:
-        return category_findings(table)
-    return [*findings(table), *number_findings(table)]
+    if table.categories is None:
+        return [*row_notes(table), *findings(table)]
+    labels = [k for k, own in enumerate(table.categories) if own is not None]
+    numbers = [k for k, own in enumerate(table.categories) if own is None]
+    return [
+        *row_notes(table),
+        *(findings(table.take(numbers)) if numbers else ()),
+        *category_findings(table, labels),
+    ]
 
 
 def _with_interventions(table: Dataset, held: BoolArray) -> Dataset:

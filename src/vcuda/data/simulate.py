@@ -12,6 +12,7 @@ import numpy as np
 from vcuda.arguments import number, seed_of, whole_number
 from vcuda.data.checks import LARGEST_VALUE
 from vcuda.data.dataset import Dataset
+from vcuda.data.kinds import KINDS, Kind
 from vcuda.data.random_models import (
     LABELS,
     LOG_ODDS_SD,
@@ -21,7 +22,6 @@ from vcuda.data.random_models import (
     ORDERED_LEVELS,
     Edges,
     IntArray,
-    Kind,
     NoiseFamily,
     as_cause,
     barabasi_albert,
@@ -75,8 +75,6 @@ class Simulation:
         The standard deviation of each node's noise, ``(d,)``; of columns that are no numbers it has no meaning.
     config
         Every argument that made this simulation.
-    kinds
-        The kind of each column.
     """
 
     train: Dataset
@@ -86,7 +84,11 @@ class Simulation:
     edge_weights: FloatArray | None
     noise_scales: FloatArray
     config: dict[str, Any]
-    kinds: tuple[Kind, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kind of each column."""
+        return self.train.kinds
 
     @property
     def graph(self) -> BoolArray:
@@ -236,7 +238,6 @@ def random_weights(rng: np.random.Generator, count: int) -> FloatArray:
 
 def _kinds(rng: np.random.Generator, kinds: Kinds | None, nodes: int) -> tuple[Kind, ...]:
     """The kind of each column; random numbers are drawn for ``"mixed"`` only."""
-    known = get_args(Kind)
     names = [f"X{column}" for column in range(1, nodes + 1)]
     chosen: list[Any]
     if isinstance(kinds, Mapping):
@@ -253,9 +254,9 @@ def _kinds(rng: np.random.Generator, kinds: Kinds | None, nodes: int) -> tuple[K
         if len(chosen) != nodes:
             raise ConfigError(f"kinds must have one kind for each of {nodes} columns, not {len(chosen)}")
     for name, kind in zip(names, chosen, strict=True):
-        if kind not in known:
+        if kind not in KINDS:
             whole = ", or mixed for all columns" if isinstance(kinds, str) else f" (column {name})"
-            raise ConfigError(f"kinds must be one of {', '.join(known)}{whole}, not {kind!r}")
+            raise ConfigError(f"kinds must be one of {', '.join(KINDS)}{whole}, not {kind!r}")
     return tuple(chosen)
 
 
@@ -393,13 +394,13 @@ def as_simulation(
         tuple(ascii_lowercase[: int(own.max()) + 1]) if kind == "label" else None
         for kind, own in zip(kinds, values, strict=True)
     ]
-    categories: Any = tuple(labels) if "label" in kinds else None
+    categories = tuple(labels) if "label" in kinds else None
 
     def table(part: str, cells: FloatArray) -> Dataset:
         cells = np.array(cells.T, order="C")
         cells.flags.writeable = False
         source = f"simulated {part} rows ({described})"
-        return Dataset(names=names, values=cells, source=source, categories=categories)
+        return Dataset(names=names, values=cells, source=source, categories=categories, kinds=kinds)
 
     return Simulation(
         train=table("training", values[:, :rows]),
@@ -409,7 +410,6 @@ def as_simulation(
         edge_weights=weights if config["mechanism"] == "linear" else None,
         noise_scales=noise_scales,
         config=config,
-        kinds=kinds,
     )
 
 

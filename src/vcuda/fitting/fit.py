@@ -19,9 +19,9 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning
-from vcuda.fitting.categorical import resolve_categorical
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
+from vcuda.fitting.kinds import resolve_kinds
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
@@ -71,7 +71,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if isinstance(table, StreamedTable) and not _needs_no_rows(call):
         table = table.sample_to_fit()
         row_sentences = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
-    table, model, category_sentences = resolve_categorical(table, call)
+    table, model, kind_sentences = resolve_kinds(table, call)
     graph_prior = _prior(call, table)
     known: Any = call.knowledge
     rules = known.for_columns(table.names, edge_probability=graph_prior.edge_probability) if known else None
@@ -105,7 +105,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             outcome, info = fit_imputed(request, route, asked, count=spec.imputations, by_evidence=by_evidence)
         kept.status = outcome.status
     notes = [*table.notes, *info.pop("notes", ())]
-    info["choice"]["sentences"][:0] = category_sentences + row_sentences
+    info["choice"]["sentences"][:0] = kind_sentences + row_sentences
     if known:
         info["choice"]["sentences"].append(known.sentence())
     info["choice"]["sentences"] += in_words(table.design, table.names)
@@ -121,6 +121,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
                 "rows": given.n,
                 "columns": table.d,
                 **given.choice.to_dict(),
+                **({"kinds": call.kinds} if call.kinds else {}),
                 "notes": notes,
             },
             "versions": versions(),

@@ -59,6 +59,7 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "float | str": (float, int, str),
     "Sequence[str]": (list, tuple),
     "dict": (dict,),
+    "dict[str, str]": (dict,),
 }
 
 P = ParamSpec("P")
@@ -144,7 +145,10 @@ class Option:
 
     def is_plain(self, value: Any) -> bool:
         """Whether a value from a file is of the type that was written there."""
-        return type(value) in PLAIN_TYPES[self.plain] or (value is None and self.default is None)
+        if type(value) not in PLAIN_TYPES[self.plain]:
+            return value is None and self.default is None
+        texts = [*value, *value.values()] if self.plain == "dict[str, str]" else value
+        return "[" not in self.plain or all(isinstance(one, str) for one in texts)
 
     def stored_in(self, provenance: Mapping[str, Any]) -> Any:
         """The value in the provenance of a run; None where it says nothing of it."""
@@ -158,6 +162,22 @@ class Option:
         if value is None or value == [] or value == {}:
             return False
         return value != self.default or (isinstance(value, int | float) and not isinstance(value, bool))
+
+    def flag_words(self, value: Any) -> list[str]:
+        """A value of the option as it stands on the command line."""
+        assert self.flag is not None
+        positive, _, negative = self.flag.partition("/")
+        if isinstance(value, bool):
+            return [positive if value else negative]
+        if self.metavar == '"A,B"':
+            from vcuda.data.columns import line_of
+
+            return [positive, line_of(value)]
+        if isinstance(value, Mapping):
+            value = [f"{name}={own}" for name, own in value.items()]
+        if isinstance(value, list | tuple):
+            return [word for one in value for word in (positive, one)]
+        return [positive, value if isinstance(value, str) else repr(value)]
 
 
 def option(default: Any, sentence: str, **described: Any) -> Any:
@@ -260,6 +280,20 @@ def knowledge_of(value: Any) -> Any:
     from vcuda.data.knowledge import as_knowledge
 
     return as_knowledge(value) or None
+
+
+def kinds_of(value: Any) -> Any:
+    """Kinds by column name."""
+    from vcuda.data.kinds import checked_kinds
+
+    return checked_kinds(value)
+
+
+def missing_values_of(value: Any) -> Any:
+    """Cells that stand for missing values, as text."""
+    from vcuda.data.examination import checked_missing_values
+
+    return checked_missing_values(value)
 
 
 def progress_of(value: Any) -> Any:
@@ -373,6 +407,33 @@ class FitSpec:
         stored_at=("data", "without"),
         as_found=True,
     )
+    kinds: Mapping[str, str] | None = option(
+        None,
+        "The kind of a column: number, count, yes/no, ordered or label. By default it is found from the cells.",
+        in_python="""By column name, as in ``{"grade": "ordered"}``. :doc:`kinds` has the rules.""",
+        plain="dict[str, str]",
+        check=kinds_of,
+        flag="--kind",
+        metavar="COLUMN=KIND",
+        part="table",
+        stored_at=("data", "kinds"),
+        as_found=True,
+    )
+    missing_values: Sequence[str] | None = option(
+        None,
+        "A cell that stands for a missing value in this table, such as -999.",
+        in_python="A list of cells, or one.",
+        check=missing_values_of,
+        flag="--missing",
+        metavar="CELL",
+        part="table",
+    )
+    strict: bool = option(
+        False,
+        "Refuse a table with identifiers, dates, free text or columns that do not vary. By default these are left out, "
+        "and a note says so.",
+        part="table",
+    )
     imputations: int = option(
         10,
         "Impute missing values so many times, fit each imputed table, and take the mean of the posteriors.",
@@ -428,10 +489,16 @@ class FitSpec:
     def open(self, data: Any, **how: Any) -> Dataset | StreamedTable:
         """The table, opened and checked; ``how`` is passed on to ``open_table``."""
         from vcuda.data.columns import ColumnChoice
+        from vcuda.data.examination import ReadOptions
         from vcuda.data.streaming import open_table
 
-        choice = ColumnChoice.of(self.columns, self.exclude)
-        return open_table(data, interventions=self.interventions, streamed=self.streamed, choice=choice, **how)
+        options: dict[str, Any] = {
+            "interventions": self.interventions,
+            "streamed": self.streamed,
+            "choice": ColumnChoice.of(self.columns, self.exclude),
+            "how": ReadOptions.of(self.kinds, self.missing_values, self.strict),
+        }
+        return open_table(data, **options, **how)
 
     def resolved(self, **found: Any) -> FitSpec:
         """The spec once the table is known: with values in place of what was left open, and without what it holds."""

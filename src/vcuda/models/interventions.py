@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from vcuda.data.categorical import all_labels
 from vcuda.data.moments import Moments
 from vcuda.data.scaling import Scaling, check_shapes, units_log_jacobian
 from vcuda.data.streaming.statistics import FeatureStatistics, Statistics
@@ -160,7 +161,7 @@ class InterventionalScore(WrappedScore):
     def predictive(
         self, data: Dataset | StreamedTable, *, scaling: Scaling | None = None, value: float | None = None
     ) -> Predictive | None:
-        if data.categories is not None:
+        if all_labels(data) is not None:
             # What was set is known by the table, whatever the part.
             return self.parts[0].predictive(data, scaling=scaling)
         inner = Scaling(data.mean, self.scale)

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vcuda.data.columns import line_of
 from vcuda.data.formats import has_table_ending
 from vcuda.data.library import BUNDLED
 from vcuda.errors import VcudaError
@@ -57,7 +56,7 @@ def shell_line(posterior: Posterior) -> str | None:
         return None
     words = ["vcuda", "fit", made.source]
     for option, value in _repeated(made):
-        words += _flag_words(option, value)
+        words += option.flag_words(value)
     return shlex.join(words)
 
 
@@ -68,19 +67,6 @@ def _repeated(made: Provenance) -> list[tuple[Option, Any]]:
         (option, option.stored_in(made)) for option in OPTIONS.values() if by_name or option.stored_at[0] != "model"
     ]
     return [(option, value) for option, value in found if option.is_worth_repeating(value)]
-
-
-def _flag_words(option: Option, value: Any) -> list[str]:
-    """An option as it stands on the command line."""
-    assert option.flag is not None
-    positive, _, negative = option.flag.partition("/")
-    if isinstance(value, bool):
-        return [positive if value else negative]
-    if option.metavar == '"A,B"':
-        return [positive, line_of(value)]
-    if isinstance(value, list):
-        return [word for one in value for word in (positive, one)]
-    return [positive, value if isinstance(value, str) else repr(value)]
 
 
 def _has_named_model(made: Provenance) -> bool:

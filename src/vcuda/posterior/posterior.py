@@ -13,7 +13,7 @@ import pandas as pd
 
 from vcuda.arguments import seed_of, whole_number
 from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
-from vcuda.data.reading import as_dataset
+from vcuda.data.reading import new_rows
 from vcuda.deprecation import warn_renamed
 from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
@@ -149,9 +149,7 @@ class Posterior:
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
         graphs, rng = whole_number("graphs", graphs, least=1), np.random.default_rng(seed_of(seed))
-        table = as_dataset(data, columns=self.names)
-        if table.names != self.names:
-            table = as_dataset(table.to_frame()[list(self.names)])
+        table = new_rows(data, self.names)
         values = table.values if self.categories is None else codes_by_label(table, self.categories)
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 

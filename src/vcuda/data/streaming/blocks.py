@@ -106,11 +106,11 @@ class BlockReader:
                 pass  # what Arrow does not take, such as +1.5, is read as a small table is, or refused with its row
         table = pa.Table.from_arrays([cells], names=[column])
         try:
-            read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text")
+            read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text").sound()
         except DataError as error:
             # Whether text is a label or a number that was mistyped, only the whole column says.
             raise OnlyInMemoryError(str(error)) from None
-        if read.kinds[0] == "labels":
+        if read.types[0] == "labels":
             self._refuse_labels(column, None if str(cells.type).startswith("dictionary") else cells.to_pylist())
         return read.values[:, 0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,12 +15,14 @@ import numpy.typing as npt
 
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
+from vcuda.data.examination import AS_FOUND, ReadOptions, with_read_options
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
+from vcuda.data.kinds import Kind, check_kind_names, found_kinds
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
 from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import FloatArray
-from vcuda.data.reading import as_dataset
+from vcuda.data.reading import read_table
 from vcuda.data.streaming.blocks import Mapped, OnlyInMemoryError, OnProgress, silent
 from vcuda.data.streaming.file_readers import cells_on_disk
 from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
@@ -41,6 +45,7 @@ class StreamedTable:
     data: Any
     statistics: Statistics
     choice: ColumnChoice = EVERY_COLUMN
+    how: ReadOptions = AS_FOUND
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -71,7 +76,16 @@ class StreamedTable:
 
     @property
     def fingerprint(self) -> str:
-        return self.statistics.fingerprint
+        """That of the statistics, and of kinds that somebody asked for; those that are found depend on the cells."""
+        if not self.how.kinds:
+            return self.statistics.fingerprint
+        asked = json.dumps([self.statistics.fingerprint, sorted(self.how.kinds.items())])
+        return hashlib.sha256(asked.encode()).hexdigest()
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kind of each column, as its sample shows it; a value that is not in the sample makes it a number."""
+        return self.sample.kinds
 
     @property
     def target_column(self) -> str | None:
@@ -91,8 +105,14 @@ class StreamedTable:
 
     @cached_property
     def sample(self) -> Dataset:
-        """Rows in memory, drawn uniformly."""
-        return self.statistics.sampled()
+        """Rows in memory, drawn uniformly, with the kinds of the whole table."""
+        drawn = self.statistics.sampled()
+        within = (drawn.extremes[0] == self.extremes[0]) & (drawn.extremes[1] == self.extremes[1])
+        found: list[Kind] = [
+            one.kind if seen or one.kind == "count" else "number"
+            for one, seen in zip(found_kinds(drawn.values), within, strict=True)
+        ]
+        return with_read_options(replace(drawn, kinds=tuple(found)), self.how)
 
     @property
     def positive(self) -> npt.NDArray[np.bool_]:
@@ -146,9 +166,9 @@ class StreamedTable:
             on_progress=on_progress,
             mapped=mapped,
         )
-        if again.fingerprint != self.fingerprint:
+        if again.fingerprint != self.statistics.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return StreamedTable(self.data, again, self.choice)
+        return StreamedTable(self.data, again, self.choice, self.how)
 
 
 def open_table(
@@ -157,6 +177,7 @@ def open_table(
     interventions: Any = None,
     streamed: bool | None = None,
     choice: ColumnChoice = EVERY_COLUMN,
+    how: ReadOptions = AS_FOUND,
     on_progress: OnProgress = silent,
     mapped: Mapped | None = None,
 ) -> Any:
@@ -170,17 +191,22 @@ def open_table(
 
     if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
         copy = spooled(given)
-        options = {"interventions": interventions, "streamed": streamed, "choice": choice, "on_progress": on_progress}
         with named_as_given(copy, given):
-            table = open_table(copy, **options, mapped=mapped)
+            table = open_table(
+                copy,
+                interventions=interventions,
+                streamed=streamed,
+                choice=choice,
+                how=how,
+                on_progress=on_progress,
+                mapped=mapped,
+            )
         if isinstance(table, Dataset):
             return replace(table, source=str(given))
         return replace(table, statistics=replace(table.statistics, source=str(given)))
 
     def in_memory() -> Dataset:
-        return as_dataset(
-            data, interventions=interventions, columns=choice.columns, exclude=choice.exclude, missing="keep"
-        )
+        return read_table(data, choice=choice, how=how, interventions=interventions, missing="keep")
 
     kept = data if is_partitioned(data) else _path(data)
     by_column = interventions is None or isinstance(interventions, str)
@@ -192,12 +218,18 @@ def open_table(
     if cells <= STREAMED_CELLS:
         return in_memory()
     try:
+        if how.missing_values:
+            raise OnlyInMemoryError(
+                f"{kept}: missing_values needs a table that fits into memory: mark missing cells in the table itself."
+            )
         found = gather(kept, interventions=interventions, choice=choice, on_progress=on_progress, mapped=mapped)
     except OnlyInMemoryError:
         if BYTES_A_CELL * cells > memory_available():
             raise
         return in_memory()
-    return StreamedTable(kept, found, choice)
+    table = StreamedTable(kept, found, choice, how)
+    check_kind_names(how.kinds, table.names, table.source)
+    return table
 
 
 def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import logsumexp
 
-from vcuda.data.categorical import Categories
+from vcuda.data.categorical import Categories, all_labels
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
 from vcuda.models.interventions import prepare
@@ -51,12 +51,13 @@ class CategoricalPredictive(Predictive):
     @classmethod
     def of(cls, data: Any, equivalent_sample_size: float) -> Self:
         """From the table of categories that was fitted."""
-        assert data.categories is not None
+        labels = all_labels(data)
+        assert labels is not None
         free = None
         if data.interventions is not None:
             # Of a column that was set in every row the table shows what it was set to.
             free = ~data.interventions | data.interventions.all(axis=0)
-        return cls(data.values.astype(np.uint16), data.categories, equivalent_sample_size, free)
+        return cls(data.values.astype(np.uint16), labels, equivalent_sample_size, free)
 
     @cached_property
     def levels(self) -> np.ndarray:

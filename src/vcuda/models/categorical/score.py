@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import gammaln
 
+from vcuda.data.categorical import all_labels
 from vcuda.data.scaling import Scaling
 from vcuda.errors import DataError
 from vcuda.models.categorical.prediction import CategoricalPredictive
@@ -95,7 +96,7 @@ class BDeuScore(LocalScore):
         self, data: Dataset | StreamedTable, *, scaling: Scaling | None = None, value: float | None = None
     ) -> CategoricalPredictive | None:
         """None for codes without labels."""
-        return None if data.categories is None else CategoricalPredictive.of(data, self.equivalent_sample_size)
+        return None if all_labels(data) is None else CategoricalPredictive.of(data, self.equivalent_sample_size)
 
 
 @dataclass(frozen=True)
