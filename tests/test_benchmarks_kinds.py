@@ -13,9 +13,11 @@ import pytest
 from benchmarks import kinds
 from benchmarks.kinds import main
 from benchmarks.kinds.cases import DATA, SUITES, Case, part_of
+from benchmarks.kinds.degenerate import degenerate_gaussian
 from benchmarks.kinds.measuring import aligned, measure, problem
 from benchmarks.kinds.tables import page, tables
 from benchmarks.measures import pair_log_loss, sure_edges
+from vcuda.models.linear import BGe
 
 TINY = Case("gaussian", "gaussian", "linear", 4, 60, "bge")
 
@@ -64,6 +66,22 @@ def test_a_measured_line_has_all_fields() -> None:
     fields = {"ap", "auc", "skeleton_ap", "pair_log_loss", "sure", "sure_true", "seconds", "seconds_cpu", "peak_mb"}
     assert set(line) >= fields | {"status", "true_edges", "edge_probabilities"}
     assert json.loads(json.dumps(line)) == line
+
+
+def test_the_degenerate_gaussian_is_bge_without_labels_and_score_equivalent_with_them() -> None:
+    numbers = problem(TINY)
+    same = degenerate_gaussian(numbers.codes.values, numbers.kinds)
+    assert same.score(2, [0, 1]) == BGe().prepare(numbers.codes.values).score(2, [0, 1])
+    plain, blocks = measure(TINY), measure(replace(TINY, method="degenerate"))
+    np.testing.assert_allclose(blocks["edge_probabilities"], plain["edge_probabilities"], atol=1e-4)
+    mixed = problem(Case("mixed", "mixed", "linear", 4, 200))
+    score = degenerate_gaussian(mixed.codes.values, mixed.kinds)
+    label = mixed.kinds.index("label")
+    assert len(score.blocks[label]) >= 2
+    for other in set(range(4)) - {label}:
+        forward = score.score(other, []) + score.score(label, [other])
+        backward = score.score(label, []) + score.score(other, [label])
+        assert forward == pytest.approx(backward, abs=1e-8)
 
 
 def test_a_fit_that_leaves_out_columns_is_an_error() -> None:
@@ -139,7 +157,7 @@ def test_tables_say_what_holds_and_what_does_not() -> None:
     shown = tables("mixed", [made_line(mixed, ap=0.9), made_line(replace(mixed, index=1), ap=0.98, sure_true=8)])
     assert "| linear, 8 columns, 500 rows: AP at least 0.95 | 0.940 | **no** |" in shown
     assert "at least 95% of the sure edges are true | 18 of 20 (0.90) | **no** |" in shown
-    assert "2 of 240 runs are stored, 0 of them failed. Commits: abc." in shown
+    assert "2 of 360 runs are stored, 0 of them failed. Commits: abc." in shown
     gaussian = Case("gaussian", "gaussian", "linear", 8, 500)
     lines = [made_line(gaussian, sure=5, sure_true=5), made_line(replace(gaussian, method="bge"), sure=9, sure_true=9)]
     assert "of those of BGe alone | 5 against 9 | **no** |" in tables("gaussian", lines)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from vcuda.data import library
 from vcuda.data.simulate import Mechanism
 
-Method = Literal["default", "bge", "lingam"]
+Method = Literal["default", "bge", "degenerate", "lingam"]
 # Cases that run one after the other in a process of their own: the sets of one setting.
 Group = list["Case"]
 
@@ -63,7 +63,8 @@ class Case:
         Columns and rows; a simulated table has as many expected edges as columns.
     method
         ``"default"``: `vcuda.fit` with nothing but the table, as a file would give it. ``"bge"``: linear with
-        Gaussian noise, on the codes of labels. ``"lingam"``: DirectLiNGAM of the package ``lingam``, on codes.
+        Gaussian noise, on the codes of labels. ``"degenerate"``: the same with a column for each label, see
+        `benchmarks.kinds.degenerate`. ``"lingam"``: DirectLiNGAM of the package ``lingam``, on codes.
     index
         The seed of the data set and of the fit.
     """
@@ -91,7 +92,7 @@ def mixed() -> list[Group]:
     return [
         _sets(MIXED_SETS, Case("mixed", "mixed", mechanism, nodes, rows, method))
         for nodes, rows, mechanism in product((8, 20), (200, 500, 5_000), FUNCTIONS)
-        for method in _methods("default", "bge")
+        for method in _methods("default", "bge", "degenerate")
     ]
 
 

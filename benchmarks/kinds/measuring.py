@@ -29,6 +29,7 @@ class Problem(NamedTuple):
     table: pd.DataFrame | Dataset
     codes: Dataset
     truth: np.ndarray
+    kinds: tuple[str, ...]
 
 
 def measure_line(what: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -48,33 +49,44 @@ def measure(case: Case, *, folder: Path | None = None, python: str | None = None
     started, started_cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the line has the status
-        if case.method == "bge":
-            posterior = vcuda.fit(made.codes, model="linear", noise="unequal", seed=case.index)
-        else:
-            posterior = vcuda.fit(made.table, seed=case.index)
-        edges = posterior.edge_probabilities.to_numpy()
+        edges, names, said = _edges(case, made)
     cost = {
         "seconds": time.perf_counter() - started,
         "seconds_cpu": time.process_time() - started_cpu,
         "peak_mb": peak_memory(),
     }
-    truth = aligned(made.truth, made.codes.names, posterior.names)
+    truth = aligned(made.truth, made.codes.names, names)
     found = ranked(edges, truth) | stated(edges, truth) | sure_edges(edges, truth)
-    found |= {"pair_log_loss": pair_log_loss(edges, truth), "status": posterior.status.code, **cost}
-    if posterior.status.code != "ok":
-        found["status_sentence"] = posterior.status.sentence
-    if case.method == "default":
-        found |= {"chosen": chosen(posterior), "sentences": posterior.summary()["choice"]}
+    found |= {"pair_log_loss": pair_log_loss(edges, truth), **said, **cost}
     if len(truth) <= EDGES_KEPT:
         found["edge_probabilities"] = np.round(edges, DECIMALS).tolist()
     return found
+
+
+def _edges(case: Case, made: Problem) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
+    """The edge probabilities (d, d) of a method, the columns that it fitted, and what it says of itself."""
+    if case.method == "degenerate":
+        from benchmarks.kinds.degenerate import degenerate_gaussian, edge_probabilities
+
+        edges, status = edge_probabilities(degenerate_gaussian(made.codes.values, made.kinds), seed=case.index)
+        return edges, made.codes.names, {"status": status}
+    if case.method == "bge":
+        posterior = vcuda.fit(made.codes, model="linear", noise="unequal", seed=case.index)
+    else:
+        posterior = vcuda.fit(made.table, seed=case.index)
+    said: dict[str, Any] = {"status": posterior.status.code}
+    if posterior.status.code != "ok":
+        said["status_sentence"] = posterior.status.sentence
+    if case.method == "default":
+        said |= {"chosen": chosen(posterior), "sentences": posterior.summary()["choice"]}
+    return posterior.edge_probabilities.to_numpy(), posterior.names, said
 
 
 def problem(case: Case) -> Problem:
     """Make the table of a case."""
     if case.suite == "bundled":
         bundled = library.load(case.data)
-        return Problem(bundled.dataset, bundled.dataset, bundled.truth)
+        return Problem(bundled.dataset, bundled.dataset, bundled.truth, bundled.dataset.kinds)
     options = {key: value(case.nodes) if callable(value) else value for key, value in DATA[case.data].items()}
     assert case.mechanism is not None
     made = simulate(
@@ -94,7 +106,7 @@ def problem(case: Case) -> Problem:
             # As a file has them: whole numbers without a point, labels as text.
             frame[name] = frame[name].astype(str if kind == "label" else np.int64)
     codes = Dataset(made.train.names, made.train.values, source="codes")
-    return Problem(frame, codes, made.graph)
+    return Problem(frame, codes, made.graph, made.kinds)
 
 
 def aligned(truth: np.ndarray, names: tuple[str, ...], fitted: tuple[str, ...]) -> np.ndarray:

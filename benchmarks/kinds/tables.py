@@ -11,7 +11,12 @@ from benchmarks.kinds.cases import NOISES, SUITES, TIMES, Case
 from benchmarks.records import Line, grouped, markdown
 
 SETTING = ("data", "mechanism", "nodes", "rows", "method")
-METHODS = {"default": "`vcuda.fit`, by default", "bge": "BGe, labels as codes", "lingam": "DirectLiNGAM"}
+METHODS = {
+    "default": "`vcuda.fit`, by default",
+    "bge": "BGe, labels as codes",
+    "degenerate": "degenerate Gaussian (BGe, labels one-hot)",
+    "lingam": "DirectLiNGAM",
+}
 FUNCTIONS = {"linear": "linear", "gp": "nonlinear", None: ""}
 OPENING = """# Mixed tables and noise of every shape
 
