@@ -477,6 +477,10 @@ def test_mixed_tables_have_every_kind_and_one_graph_for_all():
         elif kind == "label":
             assert present <= set(range(5))
     assert not np.isnan(made.weights[made.graph]).all()
+    assert made.train.kinds == made.test.kinds == made.kinds
+    named = dict(zip(made.train.names, made.kinds, strict=True))
+    assert simulate(**{**made.config, "kinds": named}).kinds == made.kinds
+    assert "X16" not in simulate(**{**made.config, "kinds": named}).train.source
 
 
 @pytest.mark.parametrize(("kinds", "mechanism"), [*product(["mixed", "count", "label", "yes/no"], ["gp", "mlp"])])

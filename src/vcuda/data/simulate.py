@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any, Literal, get_args
@@ -221,7 +222,7 @@ def simulate(
         "mechanism": mechanism,
         "noise": noise,
         "noise_family": noise_family,
-        "kinds": kinds,
+        "kinds": kinds if kinds is None or isinstance(kinds, str) else copy(kinds),
         "spread": spread,
         "outliers": outliers,
         "rounded": rounded,
@@ -248,7 +249,7 @@ def _kinds(rng: np.random.Generator, kinds: Kinds | None, nodes: int) -> tuple[K
     elif kinds == "mixed":
         chosen = [MIX[k % len(MIX)] for k in rng.permutation(nodes)]
     elif kinds is None or isinstance(kinds, str):
-        chosen = [kinds or "number"] * nodes
+        chosen = ["number" if kinds is None else kinds] * nodes
     else:
         chosen = list(kinds)
         if len(chosen) != nodes:
@@ -387,7 +388,8 @@ def as_simulation(
     kinds: tuple[Kind, ...],
 ) -> Simulation:
     names = tuple(f"X{column}" for column in range(1, len(values) + 1))
-    described = ", ".join(f"{option}={value}" for option, value in config.items())
+    short = {option: value for option, value in config.items() if isinstance(value, str | int | float)}
+    described = ", ".join(f"{option}={value}" for option, value in short.items())
 
     # Labels by the alphabet, in the order of their codes.
     labels = [
