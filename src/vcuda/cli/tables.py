@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -97,21 +97,34 @@ def _show_kinds(reports: Sequence[ColumnReport]) -> None:
 
 
 def _show_columns(data: Dataset | StreamedTable, reports: Sequence[ColumnReport]) -> None:
-    """The kind of every column and why, and what its cells are like."""
-    heads = ["mean", "sd", "min", "max"]
-    columns = [data.mean, data.scale, *data.extremes]
-    if data.missing is not None:
-        heads, columns = [*heads, "missing"], [*columns, data.missing.sum(axis=0)]
+    """The kind of every column and why, and what its cells are like: labels first, then numbers."""
+    labels = data.categories or (None,) * data.d
+    shown = range(min(data.d, LISTED_COLUMNS))
+    missing = None if data.missing is None else data.missing.sum(axis=0)
+
+    def described(k: int, *cells: str) -> tuple[str, ...]:
+        more = () if missing is None else (f"{missing[k]:,}",)
+        return (shortened(data.names[k]), reports[k].kind or "", reports[k].why, *cells, *more)
+
+    def show(heads: Mapping[str, Literal["left", "right"]], rows: list[tuple[str, ...]]) -> None:
+        last: dict[str, Literal["left", "right"]] = {} if missing is None else {"missing": "right"}
+        if rows:
+            show_table(results(), {"column": "left", "kind": "left", "why": "left", **heads, **last}, rows)
+
     rows = []
-    for k, report in enumerate(reports[: min(data.d, LISTED_COLUMNS)]):
-        numbers = [f"{column[k]:.4g}" for column in columns]
-        if data.categories is not None and (labels := data.categories[k]) is not None:
-            cells = getattr(data, "sample", data).values
-            counts = [int((cells[:, k] == code).sum()) for code in range(len(labels))]
-            most = counts.index(max(counts))
-            numbers[:4] = [f"{shortened(labels[most])} {max(counts) / max(1, sum(counts)):.0%}", "", "", ""]
-        rows.append((shortened(report.name), report.kind or "", report.why, *numbers))
-    show_table(results(), {"column": "left", "kind": "left", "why": "left", **dict.fromkeys(heads, "right")}, rows)
+    for k in shown:
+        if (own := labels[k]) is not None:
+            rows_of: Dataset = getattr(data, "sample", data)
+            cells = rows_of.values[:, k]
+            counts = [int((cells == code).sum()) for code in range(len(own))]
+            share = f"{max(counts) / max(1, sum(counts)):.0%}"
+            rows.append(described(k, shortened(own[counts.index(max(counts))]), share, str(min(counts))))
+    show({"most frequent": "left", "share": "right", "rarest, rows": "right"}, rows)
+    numbers = (data.mean, data.scale, *data.extremes)
+    show(
+        dict.fromkeys(("mean", "sd", "min", "max"), "right"),
+        [described(k, *(f"{number[k]:.4g}" for number in numbers)) for k in shown if labels[k] is None],
+    )
 
 
 def simulate(

@@ -36,7 +36,7 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
         if not isinstance(model, str) or model != "auto":
             name = model if isinstance(model, str) else type(model).__name__
             raise ConfigError(
-                f"model {name} is for numbers, and column {_example(table, labels[0])}: use model categorical or auto, "
+                f"column {_example(table, labels[0])}, and model {name} is for numbers: use model categorical or auto, "
                 "or code the labels as numbers (0 and 1 for two of them)"
             )
         others = [k for k in range(table.d) if k not in labels]
