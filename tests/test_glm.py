@@ -86,7 +86,9 @@ def test_derivatives_are_those_of_the_density(name):
         up[:, k] += step
         down[:, k] -= step
         above, below = family.rows(y, eta, up), family.rows(y, eta, down)
-        assert found.shared_slope[0, k].sum() == pytest.approx((above.value - below.value)[0].sum() / (2 * step), abs=1e-5)
+        assert found.shared_slope[0, k].sum() == pytest.approx(
+            (above.value - below.value)[0].sum() / (2 * step), abs=1e-5
+        )
         bent = (above.shared_slope - below.shared_slope)[0].sum(axis=-1) / (2 * step)
         np.testing.assert_allclose(found.shared_curvature[0, k], bent, atol=1e-5)
         higher, lower = family.log_prior(up), family.log_prior(down)
@@ -213,4 +215,18 @@ def test_separated_columns_and_constant_counts_have_an_evidence():
     for family, start in ((Poisson.of(nothing), np.zeros((1, 0))), (NegativeBinomial.of(nothing), np.ones((1, 1)))):
         found, _, _ = fitted(family, nothing, start, np.sqrt(2.0) * x)
         assert -10 < found.log_evidence[0] < 0
-    assert Sieve.means.size == Sieve.scales.size == Sieve.centres.size
+
+
+def test_components_of_the_sieve_are_densities_with_the_draws_they_say():
+    grid = np.linspace(-60, 60, 240_001)
+    heights = np.exp(Sieve.log_densities(grid)[0])
+    np.testing.assert_allclose(np.trapezoid(heights, grid, axis=1), 1.0, atol=1e-6)
+    rng = np.random.default_rng(6)
+    for component in range(Sieve.size):
+        weights = np.eye(Sieve.size)[component]
+        drawn = Sieve.draw(rng, weights, 20_000)
+        mean = np.trapezoid(grid * heights[component], grid)
+        assert Sieve.mean_of(weights) == pytest.approx(mean, abs=1e-5)
+        assert drawn.mean() == pytest.approx(mean, abs=4 * drawn.std() / np.sqrt(20_000))
+        below = np.trapezoid(np.where(grid < -0.9, heights[component], 0.0), grid)
+        assert (drawn < -0.9).mean() == pytest.approx(below, abs=0.02)

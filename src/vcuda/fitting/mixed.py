@@ -49,15 +49,18 @@ Info = dict[str, Any]
 SHARE = 1 / 3
 # Parts of a small table are not smaller than this, if it has as many rows.
 LEAST_ROWS = 100
+# Rows that decide which sets of causes count; the parts of the rows begin from them.
+FIRST_ROWS = 600
 # Of more columns too many sets would have to be fitted.
 MOST_COLUMNS = 150
 THREADS = min(os.cpu_count() or 1, 8)
 
 
 class Prepared(NamedTuple):
-    """A table whose sets of parents have scores."""
+    """A table whose sets of parents have scores, those of ``first`` rows."""
 
     table: Dataset
+    first: Dataset
     logarithm: np.ndarray
     tabulation: Tabulation
     notes: list[str]
@@ -80,14 +83,18 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
         marked = choose_logarithms(given.kinds, given.values, free, request.seed)
     edges = request.edges
+    rows = np.arange(given.n)
+    if given.n > FIRST_ROWS and request.parts:
+        rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
     tabulation = Tabulation(
         MixedTable(columns_of(given.kinds, given.values, marked), given.values, given.interventions),
         [edges.allowed_parents(node).tolist() for node in range(given.d)],
         [own.tolist() for own in edges.required_parents()],
+        rows=rows,
         threads=THREADS,
         on_progress=progress,
     )
-    return Prepared(given, marked, tabulation, notes)
+    return Prepared(given, given.select(rows), marked, tabulation, notes)
 
 
 def log_evidence(prepared: Prepared, request: Request) -> float:
@@ -110,7 +117,7 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
         outcome, info = fit_scored(request, "linear", "unequal", engine)
         info["choice"]["sentences"].append("The time limit left no time to compare models: noise is taken as normal.")
         return outcome, info
-    few = request._replace(table=prepared.table)
+    few = request._replace(table=prepared.first)
     linear = choose_among(few, ["linear"], noise, engine)
     lead = log_evidence(prepared, request) - max(linear.log_evidence.values())
     if lead <= 0:
@@ -216,7 +223,7 @@ def _searched(
             continue
         try:
             report(0.0)
-            whole = len(some) == prepared.table.n
+            whole = request.parts == 0
             score = prepared.score if whole else prepared.tabulation.of_part(some, on_progress=report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
