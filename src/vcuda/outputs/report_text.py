@@ -98,13 +98,13 @@ def prior_words(name: str | None, probability: float) -> str:
 
 
 def _categories(posterior: Posterior, most: int = 12) -> str:
-    """The labels of the first columns, in the order in which they are coded."""
-    assert posterior.categories is not None
+    """The labels of the first columns that have some, in the order in which they are coded."""
+    coded = [(name, own) for name, own in zip(posterior.names, posterior.categories or (), strict=True) if own]
     sentences = [
         f"{name}: {', '.join(labels[:6])}{f' and {len(labels) - 6} more' if len(labels) > 6 else ''}"
-        for name, labels in zip(posterior.names[:most], posterior.categories, strict=False)
+        for name, labels in coded[:most]
     ]
-    more = len(posterior.names) - most
+    more = len(coded) - most
     return "; ".join(sentences) + (f"; and {more:,} more columns" if more > 0 else "")
 
 

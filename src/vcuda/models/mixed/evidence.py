@@ -36,6 +36,7 @@ STEPS_OF_PARTS = 3
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 10.0
 import os
+
 TOGETHER_ON = not os.environ.get("NOGP")
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
 CHUNK = 400_000
@@ -85,6 +86,17 @@ def descriptions_of(kind: str) -> tuple[Description, ...]:
     return NUMBER if kind == "number" else COUNT if kind == "count" else CODED
 
 
+def prior_precision(how: Description, likelihood: Likelihood, width: int) -> np.ndarray:
+    """Of each weight (q, width), the intercept first; infinite where a predictor has no such weight."""
+    precision = np.ones((likelihood.predictors, width))
+    if isinstance(likelihood, Ordered):
+        precision[0, 0] = np.inf  # the thresholds are its intercepts
+    if how.spread:
+        precision[1] = SPREAD_PRECISION
+        precision[1, 0] = np.inf  # the scale of the noise is its intercept
+    return precision
+
+
 class _Products(NamedTuple):
     """Products (p, p) of all features, a row of ones and what is explained; where they stand."""
 
@@ -131,7 +143,9 @@ class Rows:
         responses = [straight / LINE for straight in self._features[False]]
         stacked = np.concatenate([*features, np.ones((1, self.count)), *responses])
         ends = np.cumsum([len(some) for some in (*features, (1,), *responses)])
-        places = [np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)]
+        places = [
+            np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)
+        ]
         width = len(features)
         return _Products(stacked @ stacked.T, places[:width], int(places[width][0]), places[width + 1 :])
 
@@ -185,7 +199,7 @@ class ColumnEvidence:
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
             if self.own.is_number and how.is_closed:
-                found[some] = self._closed(how.smooth, self._alpha(how.smooth, chosen), chosen)
+                found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
             else:
                 # Probabilities of labels are at most one, whatever the approximation says.
                 evidence = self.fitted(how, chosen)[1].log_evidence
@@ -198,7 +212,7 @@ class ColumnEvidence:
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            found[some] = self._closed(smooth, self._alpha(smooth, chosen), chosen)
+            found[some] = self._closed(smooth, self.alpha(smooth, chosen), chosen)
         return found
 
     def _batches(self, how: Description, sets: Sequence[Set]) -> Iterator[list[int]]:
@@ -215,7 +229,7 @@ class ColumnEvidence:
 
     # Closed forms ---------------------------------------------------------------------------------------------------
 
-    def _alpha(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
+    def alpha(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
         if smooth:
             return np.full(len(sets), SMOOTH_ALPHA)
         columns = self.rows.columns
@@ -273,7 +287,7 @@ class ColumnEvidence:
         kind, levels = self.own.kind, self.own.levels.size
         if kind == "number":
             beta = SMOOTH_BETA if how.smooth else STRAIGHT_BETA
-            return Number(how.shape, how.spread, self._alpha(how.smooth, sets), beta)
+            return Number(how.shape, how.spread, self.alpha(how.smooth, sets), beta)
         if kind == "count":
             return NegativeBinomial.of(self.y) if how.size else Poisson.of(self.y)
         if kind == "ordered":
@@ -285,12 +299,7 @@ class ColumnEvidence:
         likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
         ones = np.ones((1, self.rows.count))
         design = np.stack([np.concatenate([ones, *(features[parent] for parent in parents)]) for parents in sets])
-        precision = np.ones((likelihood.predictors, design.shape[1]))
-        if isinstance(likelihood, Ordered):
-            precision[0, 0] = np.inf  # the thresholds are its intercepts
-        if how.spread:
-            precision[1] = SPREAD_PRECISION
-            precision[1, 0] = np.inf  # the scale of the noise is its intercept
+        precision = prior_precision(how, likelihood, design.shape[1])
         start = self._start(how, likelihood, sets, design.shape[1])
         most = MOST_STEPS if self.before is None else STEPS_OF_PARTS
         found = fit(likelihood, self.y, design, precision, *start, most_steps=most)
