@@ -16,8 +16,9 @@ from vcuda.data.categorical import codes_by_label, labelled_frame
 from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.reading import new_rows
 from vcuda.deprecation import warn_renamed
-from vcuda.models.prediction import Prediction, Predictive
+from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
+    from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
 
 
@@ -88,20 +90,14 @@ class Posterior:
     @property
     def categories(self) -> ColumnLabels | None:
         """The labels of each column that holds labels, None for a column of numbers and where no column has labels."""
-        predictive = self._predictive
+        predictive = predictive_of(self.graph_posterior)
         return None if predictive is None else predictive.labels
 
     @property
     def kinds(self) -> tuple[Kind, ...] | None:
         """The kind of each column where the model is mixed, otherwise None."""
-        predictive = self._predictive
+        predictive = predictive_of(self.graph_posterior)
         return None if predictive is None else predictive.kinds
-
-    @property
-    def _predictive(self) -> Predictive | None:
-        """What the posterior predicts by; of imputed tables the first, since all have the same columns."""
-        members: tuple[GraphPosterior, ...] = getattr(self.graph_posterior, "members", (self.graph_posterior,))
-        return getattr(members[0], "predictive", None)
 
     @property
     def edge_probabilities(self) -> pd.DataFrame:
@@ -225,12 +221,14 @@ class Posterior:
         at: Sequence[float] | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> Effect | CategoryEffect:
+    ) -> Effect | CategoryEffect | SimulatedEffect:
         """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
 
         With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
         ``at``, by default around where the cause usually lies. Of categories it has a ``table`` of P(outcome = label |
-        do(cause = label)) for all labels.
+        do(cause = label)) for all labels. In tables of several kinds its ``table`` has changes of probabilities in
+        percentage points, of expected counts also as ratios, and of mean levels; a cause without an order is compared
+        level by level.
         """
         from vcuda.summaries.effects import effect
 
