@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vcuda.summaries.categorical_effects import CategoryEffect
+    from vcuda.summaries.simulated_effects import SimulatedEffect
 
 # In bytes, as for every config of a run.
 LARGEST_CONFIG = 64_000_000
@@ -90,8 +91,12 @@ def effect(
     _check_variables(run, cause, outcome)
     from vcuda.posterior import Posterior
     from vcuda.summaries.categorical_effects import CategoryEffect
+    from vcuda.summaries.simulated_effects import SimulatedEffect
 
     found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
+    if isinstance(found, SimulatedEffect):
+        _show_simulated_effect(found, as_json=as_json)
+        return
     if isinstance(found, CategoryEffect):
         _show_category_effect(found, as_json=as_json)
         return
@@ -112,6 +117,30 @@ def effect(
     if at is not None or not found.linear:
         say(results(), f"Expected {outcome} when {cause} is set to x, with the band that holds 90 %:")
         _show(found.curve, len(found.curve))
+
+
+def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
+    if as_json:
+        low, high = found.interval
+        show_json(
+            {
+                "sentence": found.sentence,
+                "measure": found.main.measure.words,
+                "unit": found.main.measure.unit,
+                "before": found.main.before,
+                "after": found.main.after,
+                "mean": found.mean,
+                "low": low,
+                "high": high,
+                "probability_zero": found.probability_zero,
+                "table": found.table.to_dict("records"),
+                "curve": found.curve.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    say(results(), f"Changes of {found.outcome} when {found.cause} is set, with the interval that holds 90 %:")
+    _show(found.table, len(found.table), shorten=str)
 
 
 def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:

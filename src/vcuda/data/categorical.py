@@ -75,24 +75,34 @@ def all_labels(data: Any) -> Categories | None:
     return None if found is None or None in found else found
 
 
-def codes_by_label(data: Dataset, categories: Categories) -> FloatArray:
-    """The cells (n, d) as codes for these labels, whatever codes the table itself has for them."""
-    table = as_categories(data)
-    labels = all_labels(table)
-    assert labels is not None
-    values = np.empty_like(table.values)
-    for k, (own, known) in enumerate(zip(labels, categories, strict=True)):
-        strange = [code for code, label in enumerate(own) if label not in known]
+def codes_by_label(data: Dataset, categories: ColumnLabels) -> FloatArray:
+    """The cells (n, d) as codes for these labels, whatever codes the table itself has for them.
+
+    A column without labels keeps its numbers.
+    """
+    values = data.values.copy()
+    for k, known in enumerate(categories):
+        own = None if data.categories is None else data.categories[k]
+        if known is None:
+            if own is not None:
+                raise DataError(
+                    f"{data.source}: column {shortened(data.names[k])} holds labels ({listed(own)}), but the fitted "
+                    "table had numbers there: give the same numbers."
+                )
+            continue
+        check_no_label_missing(data, [k])
+        present = np.unique(values[:, k])
+        labels = [number_label(value) if own is None else own[int(value)] for value in present]
+        strange = [value for value, label in zip(present, labels, strict=True) if label not in known]
         if strange:
-            row = int(np.argmax(np.isin(table.values[:, k], strange)))
+            row = int(np.argmax(np.isin(values[:, k], strange)))
+            label = labels[present.tolist().index(values[row, k])]
             raise DataError(
-                f"{data.source}: {data_row(row)} of column {shortened(data.names[k])} holds "
-                f"{shortened(own[strange[0]])}, which the fitted table did not ({listed(known)}): leave out such rows, "
-                "or fit again with some of them."
+                f"{data.source}: {data_row(row)} of column {shortened(data.names[k])} holds {shortened(label)}, which "
+                f"the fitted table did not ({listed(known)}): leave out such rows, or fit again with some of them."
             )
-        values[:, k] = np.array([known.index(label) for label in own], dtype=np.float64)[
-            table.values[:, k].astype(np.int64)
-        ]
+        codes = np.array([known.index(label) for label in labels], dtype=np.float64)
+        values[:, k] = codes[np.searchsorted(present, values[:, k])]
     return values
 
 

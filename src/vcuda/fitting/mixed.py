@@ -28,7 +28,7 @@ from vcuda.infer.exact import Exact, TimeLimitError, exact_posterior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress
-from vcuda.infer.scored import ScoredTable
+from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import EXACT_COLUMNS
 from vcuda.models.mixed.columns import columns_of
@@ -86,8 +86,9 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
     rows = np.arange(given.n)
     if given.n > FIRST_ROWS and request.parts:
         rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    table = given.with_logarithms(marked)
     tabulation = Tabulation(
-        MixedTable(columns_of(given.kinds, given.values, marked), given.values, given.interventions),
+        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
         [edges.allowed_parents(node).tolist() for node in range(given.d)],
         [own.tolist() for own in edges.required_parents()],
         rows=rows,
@@ -100,11 +101,16 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
 def log_evidence(prepared: Prepared, request: Request) -> float:
     """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
     score, edges = prepared.score, request.edges
+    jacobian = float(column_log_jacobians(prepared.first, _units(prepared)).sum())
     rng = np.random.default_rng(request.seed)
     if score.nodes <= EXACT_COLUMNS:
-        return exact_posterior(score, edges, samples=1, rng=rng).log_evidence
+        return exact_posterior(score, edges, samples=1, rng=rng).log_evidence + jacobian
     total, _ = climb(score, edges, rng, max_parents=MAX_PARENTS)
-    return total + score.log_jacobian
+    return total + score.log_jacobian + jacobian
+
+
+def _units(prepared: Prepared) -> Scaling:
+    return Scaling(np.zeros(prepared.table.d), np.ones(prepared.table.d), prepared.logarithm)
 
 
 def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
@@ -262,7 +268,7 @@ def _shorter(engine: Exact | Orders, parts: int) -> Exact | Orders:
 
 
 def _problem(request: Request, prepared: Prepared, score: TabulatedScore, number: int) -> Problem:
-    scored = ScoredTable(prepared.table, score, Scaling(np.zeros(score.nodes), np.ones(score.nodes)), 0.0)
+    scored = ScoredTable(prepared.table, score, _units(prepared), 0.0)
     return Problem.of_score(scored, seed=request.seed + number, edges=request.edges, prior=request.prior)
 
 

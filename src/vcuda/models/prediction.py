@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from vcuda.data.categorical import Categories
+from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 
@@ -31,13 +31,28 @@ class Prediction(NamedTuple):
     and so what one graph predicts is the median. ``mse`` is the mean over graphs of the mean squared error of all
     cells; ``log_density`` is ``(n,)``: the logarithm of each row's posterior predictive density.
     Of categories ``mean`` is the code of the most probable label, ``accuracy`` the share of cells in which it is right,
-    and there is no ``mse``.
+    and there is no ``mse``. In a table of several kinds ``mse`` is that of numbers and counts, ``accuracy`` that of
+    all other columns, and ``shares`` has the probabilities ``(n, l)`` of the levels of each of these, which
+    ``levels`` ``(l,)`` lists by their values.
     """
 
     mean: np.ndarray
     mse: float
     log_density: np.ndarray
     accuracy: float | None = None
+    shares: tuple[np.ndarray | None, ...] | None = None
+    levels: tuple[np.ndarray, ...] | None = None
+
+    def with_likely_levels(self, values: np.ndarray) -> Prediction:
+        """The same with the most probable levels as means, and how often these are those of the rows ``(n, d)``."""
+        if self.shares is None or self.levels is None:
+            return self
+        mean, right = self.mean.copy(), list[float]()
+        for k, (own, levels) in enumerate(zip(self.shares, self.levels, strict=True)):
+            if own is not None:
+                mean[:, k] = levels[own.argmax(axis=1)]
+                right.append(float(np.mean(mean[:, k] == values[:, k])))
+        return self._replace(mean=mean, accuracy=float(np.mean(right)) if right else None)
 
 
 class Predicted(NamedTuple):
@@ -63,10 +78,32 @@ class Mechanism(NamedTuple):
         return cls(lambda inputs: inputs @ slopes + intercept, noise, slopes, intercept)
 
 
+class SimulatedMechanism(Protocol):
+    """One node as drawn, of any kind and with any noise: it is simulated, its noise is in no sum."""
+
+    @property
+    def slopes(self) -> None: ...
+
+    @property
+    def levels(self) -> np.ndarray | None:
+        """The values ``(l,)`` that the node can have, in order; None for a number and a count."""
+        ...
+
+    def expected(self, inputs: np.ndarray) -> np.ndarray:
+        """The expected value ``(n,)`` given parents ``(n, k)``, in the user's units."""
+        ...
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        """The node ``(n,)`` given parents ``(n, k)``, at the quantiles ``chances`` ``(n,)``."""
+        ...
+
+
 class NodePosterior(Protocol):
     """What the table says of one node given its parents; ``shared`` is what all nodes of a graph have in common."""
 
-    def draw(self, rng: np.random.Generator, shared: float | None) -> Mechanism: ...
+    def draw(self, rng: np.random.Generator, shared: float | None) -> Any:
+        """A `Mechanism`, or a `SimulatedMechanism` in tables of several kinds."""
+        ...
 
 
 class SharedParameter(Protocol):
@@ -91,8 +128,13 @@ class Predictive:
     if TYPE_CHECKING:
 
         @property
-        def labels(self) -> Categories | None:
-            """The labels of each column where columns hold labels."""
+        def labels(self) -> ColumnLabels | None:
+            """The labels of each column that holds labels; None where none does."""
+            ...
+
+        @property
+        def kinds(self) -> tuple[Kind, ...] | None:
+            """The kind of each column in a table of several kinds; None where the model takes one kind only."""
             ...
 
         @property
@@ -102,6 +144,7 @@ class Predictive:
 
     else:
         labels = None
+        kinds = None
 
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
         """Predict column ``target`` of the scaled rows ``(n, d)`` from its parents."""

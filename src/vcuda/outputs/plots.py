@@ -18,6 +18,7 @@ from vcuda.outputs.labels import shortened
 from vcuda.outputs.layout import Layout, bends, curve, layered, overhang
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.effects import Effect
+from vcuda.summaries.simulated_effects import SimulatedEffect
 from vcuda.summaries.structures import consensus
 
 if TYPE_CHECKING:
@@ -155,9 +156,42 @@ def effect(found: Effect) -> Figure:
     return figure
 
 
+def simulated_effect(found: SimulatedEffect) -> Figure:
+    """The posterior of a total effect in a table of several kinds, and the outcome at each setting of the cause."""
+    main, cause = found.main, shortened(found.cause)
+    figure = _figure(10.0, 3.8)
+    axes = figure.add_subplot(1, 2, 1)
+    there = main.draws[np.isfinite(main.draws) & (main.draws != 0)]
+    if there.size:
+        axes.hist(there, bins=40, weights=np.full(there.size, 1 / main.draws.size), color=EDGE, alpha=0.8)
+    axes.axvspan(*main.interval, color=EDGE, alpha=0.12)
+    axes.axvline(main.mean, color=TRUTH, linewidth=1.2)
+    unit = f", {main.measure.unit}" if main.measure.unit else ""
+    _label(axes.set_xlabel, f"change from {shortened(main.before)} to {shortened(main.after)}{unit}")
+    axes.set_ylabel("share of draws")
+    axes.set_title(f"P(no effect) {found.probability_zero:.2f}; band: 90 %, line: mean", fontsize=10)
+    axes = figure.add_subplot(1, 2, 2)
+    curve = found.curve[found.curve.measure == main.measure.words]
+    if found.x is None:
+        places = np.arange(len(found.settings))
+        errors = np.stack([curve["mean"] - curve.low, curve.high - curve["mean"]])
+        axes.errorbar(places, curve["mean"], yerr=errors, fmt="o", color=EDGE, capsize=3)
+        axes.set_xticks(places)
+        axes.set_xticklabels([shortened(setting, 14) for setting in found.settings], parse_math=False)
+    else:
+        axes.fill_between(curve.x.astype(float), curve.low, curve.high, color=EDGE, alpha=0.2)
+        axes.plot(curve.x.astype(float), curve["mean"], color=EDGE)
+    _label(axes.set_xlabel, f"{cause} is set to")
+    _label(axes.set_ylabel, shortened(main.measure.words, 60) + (", %" if main.measure.percent else ""))
+    axes.set_title("Mean and 90 % band", fontsize=10)
+    return figure
+
+
 def effect_of(posterior: Posterior, cause: str, outcome: str, *, draws: int | None = None, seed: int = 0) -> Figure:
     """The figure of the total effect of ``cause`` on ``outcome``; categories have a table instead."""
     found = posterior.effect(cause, outcome, draws=draws, seed=seed)
+    if isinstance(found, SimulatedEffect):
+        return simulated_effect(found)
     if not isinstance(found, Effect):
         raise ConfigError("the effect of a category has no figure; posterior.effect(...).table lists its probabilities")
     return effect(found)

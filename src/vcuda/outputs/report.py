@@ -30,6 +30,7 @@ from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.relations import ancestor_probabilities
+from vcuda.summaries.simulated_effects import SimulatedEffect
 from vcuda.summaries.structures import NamedGraph, consensus
 
 # Edges that a report holds: every pair at 200 variables. Those that are less probable than what it shows are left out.
@@ -202,7 +203,9 @@ def _first_edges(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
     return _rows(rows, right=(2, 3, 4))
 
 
-def _effects(table: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect]) -> str:
+def _effects(
+    table: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect] | Sequence[SimulatedEffect]
+) -> str:
     if table is not None and len(table):
         head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
         rows = (
@@ -210,8 +213,25 @@ def _effects(table: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[Cat
             for cause, outcome, mean, low, high, zero in table.itertuples(index=False, name=None)
         )
         return _table(head, rows, right=(2, 3, 4))
-    drawn = [_categories(found) if isinstance(found, CategoryEffect) else _curve(found) for found in curves]
+    drawn = [_figure(found) for found in curves]
     return '<div class="curves">' + "".join(drawn) + "</div>" if drawn else ""
+
+
+def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> str:
+    if isinstance(found, SimulatedEffect):
+        return _changes(found)
+    return _categories(found) if isinstance(found, CategoryEffect) else _curve(found)
+
+
+def _changes(found: SimulatedEffect) -> str:
+    """What each setting of the cause changes, a row for each."""
+    head = (f"{found.cause} set to", "instead of", "Measure", "Change", "90 % interval")
+    rows = []
+    for change in [*found.changes(), *found.ratios()]:
+        (low, high), unit = change.interval, change.measure.unit
+        shown = f"{change.mean:.3g} {unit}".strip()
+        rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
+    return f"<figure>{_table(head, rows, right=(3, 4))}<figcaption>{_text(found.sentence)}</figcaption></figure>"
 
 
 def _categories(found: CategoryEffect) -> str:

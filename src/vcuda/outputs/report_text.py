@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from vcuda.baselines import BASELINES
+from vcuda.data.kinds import KINDS
 from vcuda.errors import ConfigError
 from vcuda.infer.engines import ENGINES
 from vcuda.models import model_words
 from vcuda.posterior.posterior import Posterior, as_sentence
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.effects import Effect, effect, effects
+from vcuda.summaries.simulated_effects import SimulatedEffect, simulated_effect
 from vcuda.summaries.structures import NamedGraph
 
 NOISE_WORDS = {
@@ -58,6 +60,8 @@ MOST_VARIABLES_FOR_ALL_EFFECTS, FUNCTIONS_DRAWN = 250, 20_000
 MOST_EFFECTS, CURVE_DRAWS = 40, 40
 # An effect on categories takes about a millisecond a draw when there are few variables above it.
 MOST_CATEGORY_EFFECTS, FEW_VARIABLES, CATEGORY_DRAWS = 12, 30, 200
+# Of several kinds it takes some milliseconds a draw, and some tenths of a second for each set of causes.
+SIMULATED_DRAWS = 100
 
 
 def asked(posterior: Posterior) -> list[tuple[str, str]]:
@@ -69,6 +73,8 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
         ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns"),
         ("Model", model_words(model["name"])),
     ]
+    if posterior.kinds is not None:
+        answers.append(("Kinds of columns", _kinds(posterior)))
     if posterior.categories is not None:
         answers.append(("Labels", _categories(posterior)))
     if model.get("noise"):
@@ -97,14 +103,25 @@ def prior_words(name: str | None, probability: float) -> str:
     return f"all DAGs with the same number of edges are equally likely, and each edge has odds of {odds:.3g}"
 
 
+def _kinds(posterior: Posterior, most: int = 12) -> str:
+    """The columns of each kind."""
+    kinds = posterior.kinds or ()
+    parts = []
+    for kind in KINDS:
+        own = [name for name, other in zip(posterior.names, kinds, strict=True) if other == kind]
+        if own:
+            parts.append(f"{kind}: {', '.join(own[:most])}{f' and {len(own) - most} more' if len(own) > most else ''}")
+    return "; ".join(parts)
+
+
 def _categories(posterior: Posterior, most: int = 12) -> str:
-    """The labels of the first columns, in the order in which they are coded."""
-    assert posterior.categories is not None
+    """The labels of the first columns that have some, in the order in which they are coded."""
+    coded = [(name, own) for name, own in zip(posterior.names, posterior.categories or (), strict=True) if own]
     sentences = [
         f"{name}: {', '.join(labels[:6])}{f' and {len(labels) - 6} more' if len(labels) > 6 else ''}"
-        for name, labels in zip(posterior.names[:most], posterior.categories, strict=False)
+        for name, labels in coded[:most]
     ]
-    more = len(posterior.names) - most
+    more = len(coded) - most
     return "; ".join(sentences) + (f"; and {more:,} more columns" if more > 0 else "")
 
 
@@ -194,14 +211,16 @@ def _brief(value: Any, most: int = 300) -> str:
 
 def strongest_effects(
     posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
-) -> tuple[pd.DataFrame | None, list[Effect] | list[CategoryEffect], str]:
+) -> tuple[pd.DataFrame | None, list[Effect] | list[CategoryEffect] | list[SimulatedEffect], str]:
     """Total effects: a line for each of the surest pairs where effects are numbers, curves of few where they bend.
 
-    Of categories, which have no lines, a table for each of some pairs.
+    Of categories, which have no lines, and of tables of several kinds, a table for each of some pairs.
 
     The last is the sentence that says what they are, or why there are none.
     """
     nodes = len(posterior.names)
+    if posterior.kinds is not None:
+        return _simulated_effects(posterior, consensus, most_curves=most_curves, seed=seed)
     if posterior.categories is not None:
         return _category_effects(posterior, consensus, most_curves=most_curves, seed=seed)
     reason = ""
@@ -234,22 +253,43 @@ def strongest_effects(
     return None, curves, sentence
 
 
+def _surest_pairs(posterior: Posterior, consensus: NamedGraph, *, most_curves: int) -> list[tuple[str, str]]:
+    """Of few variables all edges of the consensus, up to a dozen; of many only as many as curves were asked for."""
+    most = max(most_curves, MOST_CATEGORY_EFFECTS) if len(posterior.names) <= FEW_VARIABLES else most_curves
+    edges = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most)
+    return [(str(row.source), str(row.target)) for row in edges.itertuples()]
+
+
+def _why_no_effects(posterior: Posterior, *, most_curves: int) -> str:
+    asked_for = most_curves > 0 or len(posterior.names) <= FEW_VARIABLES
+    return "No edge is sure enough for its effect." if asked_for else "Effects were not asked for."
+
+
+def _simulated_effects(
+    posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
+) -> tuple[None, list[SimulatedEffect], str]:
+    pairs = _surest_pairs(posterior, consensus, most_curves=most_curves)
+    found = [simulated_effect(posterior, *pair, draws=SIMULATED_DRAWS, seed=seed) for pair in pairs]
+    if not found:
+        return None, [], _why_no_effects(posterior, most_curves=most_curves)
+    sentence = (
+        "What setting the cause changes in the effect, along all paths, for the surest edges: probabilities in "
+        "percentage points, numbers and counts in their own units; the interval holds 90 % of the posterior, the "
+        f"uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
+    )
+    return None, found, sentence
+
+
 def _category_effects(
     posterior: Posterior, consensus: NamedGraph, *, most_curves: int, seed: int
 ) -> tuple[None, list[CategoryEffect], str]:
-    """Of few variables the effects of all edges of the consensus, up to a dozen; of many only those asked for."""
-    most = max(most_curves, MOST_CATEGORY_EFFECTS) if len(posterior.names) <= FEW_VARIABLES else most_curves
-    pairs = consensus.edges().sort_values("probability", ascending=False, kind="stable").head(most)
+    pairs = _surest_pairs(posterior, consensus, most_curves=most_curves)
     try:
-        found = [
-            category_effect(posterior, str(row.source), str(row.target), draws=CATEGORY_DRAWS, seed=seed)
-            for row in pairs.itertuples()
-        ]
+        found = [category_effect(posterior, *pair, draws=CATEGORY_DRAWS, seed=seed) for pair in pairs]
     except ConfigError as error:
         return None, [], as_sentence([str(error)])
     if not found:
-        sentences = "No edge is sure enough for its effect." if most else "Effects were not asked for."
-        return None, [], sentences
+        return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "How probable each category of the effect is when the cause is set to one of its own, along all paths, for the "
         "surest edges; the interval holds 90 % of the posterior, the uncertainty of the graph included "

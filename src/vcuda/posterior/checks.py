@@ -77,6 +77,8 @@ def mapping_of(keys: Check, values: Check) -> Check:
 FIELDS: dict[str, Check] = {
     "names": each(is_text),
     "labels": each(lambda own: each(is_text)(own) and bool(own)),
+    "column_labels": each(or_none(lambda own: each(is_text)(own) and bool(own))),
+    "kinds": each(is_text),
     "amplitudes": lambda value: each(is_positive)(value) and bool(value),
     "hidden": lambda value: each(is_count)(value) and len(value) <= MOST_LAYERS,
     "noise_prior": or_none(lambda value: each(is_positive)(value) and len(value) == 2),
@@ -92,7 +94,7 @@ FIELDS: dict[str, Check] = {
 # The types of elements by the names of arrays, without what says whose they are; all others are real numbers.
 ELEMENTS = {
     **dict.fromkeys(("offsets", "sources", "targets", "part_of"), "i"),
-    **dict.fromkeys(("required", "allowed", "logarithm", "free"), "b"),
+    **dict.fromkeys(("required", "allowed", "logarithm", "free", "held"), "b"),
     "codes": "u",
     "scores": "biuf",
 }
@@ -125,7 +127,7 @@ def check_graph_posterior_arrays(arrays: Mapping[str, np.ndarray], nodes: int) -
         own = OWNER.sub("", name, count=1)
         if array.dtype.kind not in ELEMENTS.get(own, "f"):
             raise ConfigError(f"{name[:40]} holds elements of type {array.dtype}")
-        if own in ("centre", "scale", "codes") and array.shape[-1:] != (nodes,):
+        if own in ("centre", "scale", "codes", "rows") and array.shape[-1:] != (nodes,):
             raise ConfigError(f"{name[:40]} has the shape {array.shape}, for another set of columns")
         if array.dtype.kind != "f":
             continue

@@ -78,15 +78,16 @@ class ImputedMixture:
     def predict(
         self, rng: np.random.Generator, values: np.ndarray, graphs: int, *, names: Sequence[str] | None = None
     ) -> Prediction:
-        """Means and squared errors averaged over members, densities as those of a mixture."""
+        """Means, probabilities and errors averaged over members, densities as those of a mixture."""
         shares = mixture_shares(rng, self.weights, graphs)
         member_info = [self.members[member].predict(rng, values, size, names=names) for member, size in shares]
         weights = np.array([size / graphs for _, size in shares])
-        return Prediction(
+        joined = Prediction(
             np.tensordot(weights, np.stack([one.mean for one in member_info]), axes=1),
             float(weights @ [one.mse for one in member_info]),
             logsumexp(np.stack([one.log_density for one in member_info]), axis=0, b=weights[:, None]),
         )
+        return _with_levels(joined, member_info, weights).with_likely_levels(values)
 
     def models(self, rng: np.random.Generator, names: Sequence[str], size: int) -> Iterator[CausalModel]:
         shares = mixture_shares(rng, self.weights, size)
@@ -113,3 +114,16 @@ class ImputedMixture:
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             members.append(MEMBER_KINDS[member_info["kind"]].restore(member_info, own))
         return cls(tuple(members))
+
+
+def _with_levels(joined: Prediction, members: Sequence[Prediction], weights: np.ndarray) -> Prediction:
+    """The probabilities of levels, averaged over members; an imputation may lack a level that another has."""
+    if members[0].levels is None:
+        return joined
+    every = tuple(np.unique(np.concatenate(own)) for own in zip(*(one.levels or () for one in members), strict=True))
+    shares = [np.zeros((len(joined.mean), levels.size)) if levels.size else None for levels in every]
+    for weight, one in zip(weights.tolist(), members, strict=True):
+        for total, levels, own, known in zip(shares, every, one.shares or (), one.levels or (), strict=True):
+            if total is not None and own is not None:
+                total[:, np.searchsorted(levels, known)] += weight * own
+    return joined._replace(shares=tuple(shares), levels=every)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
-from vcuda.models.prediction import Mechanism, NodePosterior, Predictive
+from vcuda.models.prediction import NodePosterior, Predictive
 from vcuda.posterior.samples import GraphSamples
 
 
@@ -17,14 +18,14 @@ from vcuda.posterior.samples import GraphSamples
 class CausalModel:
     """One draw of everything: a DAG as edge lists, and a mechanism for each node that is asked for.
 
-    ``mechanism(node, parents)`` draws anew at every call; ask once for each node. ``scaling`` leads from the user's
-    units to those of the mechanisms.
+    ``mechanism(node, parents)`` draws anew at every call; ask once for each node. It is a `Mechanism`, or a
+    `SimulatedMechanism` in tables of several kinds. ``scaling`` leads from the user's units to those of the mechanisms.
     """
 
     sources: np.ndarray
     targets: np.ndarray
     scaling: Scaling
-    mechanism: Callable[[int, np.ndarray], Mechanism]
+    mechanism: Callable[[int, np.ndarray], Any]
 
     def parents(self, node: int) -> np.ndarray:
         return _parents(self.sources, self.targets, node)
@@ -40,10 +41,6 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
         raise ConfigError(
             "this model gives edge probabilities and graphs, but no functions, and so no effects; fit model linear, gp "
             "or additive for those"
-        )
-    if predictive.labels is not None:
-        raise ConfigError(
-            "the columns hold labels, whose effects are probabilities of labels and no numbers; ask for single ones"
         )
     known: dict[tuple[int, bytes], NodePosterior] = {}
 
@@ -62,7 +59,7 @@ def draw_models(predictive: Predictive | None, graphs: GraphSamples, rng: np.ran
 
         value = None if shared is None else shared.draw(rng, nodes)
 
-        def mechanism(node: int, parents: np.ndarray, value: float | None = value) -> Mechanism:
+        def mechanism(node: int, parents: np.ndarray, value: float | None = value) -> Any:
             return posterior_of(node, parents).draw(rng, value)
 
         yield CausalModel(sources, targets, predictive.scaling, mechanism)

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from vcuda.arguments import seed_of, whole_number
-from vcuda.data.categorical import Categories, codes_by_label, labelled_frame
+from vcuda.data.categorical import codes_by_label, labelled_frame
+from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.reading import new_rows
 from vcuda.deprecation import warn_renamed
 from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
+    from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
 
 
@@ -85,10 +88,16 @@ class Posterior:
         return self.graph_posterior
 
     @property
-    def categories(self) -> Categories | None:
-        """The labels of each column where the model is categorical, otherwise None."""
-        predictive = getattr(self.graph_posterior, "predictive", None)
+    def categories(self) -> ColumnLabels | None:
+        """The labels of each column that holds labels, None for a column of numbers and where no column has labels."""
+        predictive = predictive_of(self.graph_posterior)
         return None if predictive is None else predictive.labels
+
+    @property
+    def kinds(self) -> tuple[Kind, ...] | None:
+        """The kind of each column where the model is mixed, otherwise None."""
+        predictive = predictive_of(self.graph_posterior)
+        return None if predictive is None else predictive.kinds
 
     @property
     def edge_probabilities(self) -> pd.DataFrame:
@@ -127,30 +136,33 @@ class Posterior:
     def predict(self, data: Any, *, graphs: int = 100, seed: int = 0) -> pd.DataFrame:
         """Predict every cell of ``data`` from its row's other cells: the mean over posterior graphs of f_j(parents).
 
-        In the units of the data; for a column that was fitted on its logarithm, the median. Of categories the most
-        probable label. ``graphs`` says how many posterior graphs are averaged.
+        In the units of the data; for a column that was fitted on its logarithm, the median. Of yes/no, ordered and
+        other labels the most probable one. ``graphs`` says how many posterior graphs are averaged.
         """
         mean = self._predict(data, graphs, seed).mean
         if self.categories is None:
             return pd.DataFrame(mean, columns=list(self.names))
-        return labelled_frame(self.names, mean, self.categories)
+        return labelled_frame(self.names, mean, self.categories, self.kinds)
 
     def held_out(self, data: Any, *, graphs: int = 100, seed: int = 0) -> dict[str, float]:
         """How well rows that were not fitted are predicted, in their own units.
 
         ``mse`` is the mean squared error of all cells, averaged over posterior graphs; ``log_likelihood`` is the mean
         over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell. Instead
-        of ``mse`` categories have ``accuracy``, the share of cells whose most probable label is the right one.
+        of ``mse`` categories have ``accuracy``, the share of cells whose most probable label is the right one. Tables
+        of several kinds have both: ``mse`` of numbers and counts, ``accuracy`` of all other columns.
         """
         prediction = self._predict(data, graphs, seed)
         log_likelihood = float(np.mean(prediction.log_density))
-        error = {"mse": prediction.mse} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
+        error = {} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
+        if prediction.accuracy is None or not np.isnan(prediction.mse):
+            error = {"mse": prediction.mse} | error
         return error | {"log_likelihood": log_likelihood, "nll": -log_likelihood / len(self.names)}
 
     def _predict(self, data: Any, graphs: int, seed: int) -> Prediction:
         graphs, rng = whole_number("graphs", graphs, least=1), np.random.default_rng(seed_of(seed))
         table = new_rows(data, self.names)
-        values = table.values if self.categories is None else codes_by_label(table, self.categories)
+        values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
@@ -209,12 +221,14 @@ class Posterior:
         at: Sequence[float] | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> Effect | CategoryEffect:
+    ) -> Effect | CategoryEffect | SimulatedEffect:
         """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
 
         With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
         ``at``, by default around where the cause usually lies. Of categories it has a ``table`` of P(outcome = label |
-        do(cause = label)) for all labels.
+        do(cause = label)) for all labels. In tables of several kinds its ``table`` has changes of probabilities in
+        percentage points, of expected counts also as ratios, and of mean levels; a cause without an order is compared
+        level by level.
         """
         from vcuda.summaries.effects import effect
 

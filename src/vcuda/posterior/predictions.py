@@ -32,6 +32,12 @@ def restore_predictive(config: Mapping[str, Any], arrays: Mapping[str, np.ndarra
     return predictive
 
 
+def predictive_of(graph_posterior: Any) -> Predictive | None:
+    """What a posterior over graphs predicts by; of imputed tables the first, since all have the same columns."""
+    members = getattr(graph_posterior, "members", (graph_posterior,))
+    return getattr(members[0], "predictive", None)
+
+
 def predict_rows(
     predictive: Predictive | None, drawn: GraphSamples, values: np.ndarray, names: Sequence[str] | None
 ) -> Prediction:

@@ -5,6 +5,7 @@ from vcuda.summaries.comparison import Comparison, compare
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.experiments import next_experiment
 from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, blanket, paths
+from vcuda.summaries.simulated_effects import SimulatedEffect
 from vcuda.summaries.structures import NamedGraph, best_graph, consensus, edge_types
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Effect",
     "NamedGraph",
     "Paths",
+    "SimulatedEffect",
     "ancestor_probabilities",
     "best_graph",
     "blanket",

@@ -18,16 +18,14 @@ from vcuda.arguments import check_draws, seed_of, two_positions
 from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
-from vcuda.models.prediction import Mechanism
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.simulated_effects import SimulatedEffect, checked_settings, simulated_effect
+from vcuda.summaries.upstream import Upstream
 
 LINEAR_DRAWS, SIMULATED_DRAWS = 1000, 200
 GRID_POINTS, GRID_REACH = 21, 1.5
-# Rows that one model is simulated with, in pairs of opposite noise, the same for every x: what is left of the noise in
-# a curve is what its bends make of it.
-SIMULATED_ROWS = 128
 # Models that say where the cause usually lies, when nobody says where to look.
 RANGE_MODELS = 100
 # What the draws of all effects at once may take.
@@ -96,7 +94,7 @@ def effect(
     at: Sequence[float] | None = None,
     draws: int | None = None,
     seed: int = 0,
-) -> Effect | CategoryEffect:
+) -> Effect | CategoryEffect | SimulatedEffect:
     """The posterior of the total causal effect of one variable on another; of categories by their labels.
 
     Parameters
@@ -107,6 +105,8 @@ def effect(
     draws
         How many causal models; by default 1,000 where functions are linear and 200 where they are simulated.
     """
+    if posterior.kinds is not None:
+        return simulated_effect(posterior, cause, outcome, at=at, draws=draws, seed=seed)
     if posterior.categories is not None:
         if at is not None:
             raise ConfigError("the columns hold labels: the effect covers all labels of the cause, so leave out at")
@@ -121,7 +121,7 @@ def effect(
             posterior.graph_posterior.models(range_rng, posterior.names, RANGE_MODELS), first, range_rng
         )
     else:
-        values = _checked(at, cause)
+        values = checked_settings(at, cause)
     responses: list[_Response] = []
     for model in posterior.graph_posterior.models(rng, posterior.names, draws or LINEAR_DRAWS):
         if model.scaling.logarithm[first] and values[0] <= 0:
@@ -222,83 +222,6 @@ def _check_finite(numbers: np.ndarray) -> None:
         )
 
 
-def _checked(at: Sequence[float], cause: str) -> np.ndarray:
-    values = np.unique(np.asarray(at, dtype=np.float64))
-    if values.size < 2 or not np.isfinite(values).all():
-        raise ConfigError(f"the curve needs at least two different finite values of {cause!r}, got {list(at)}")
-    return values
-
-
-class _Upstream(NamedTuple):
-    """What a node hangs on: all nodes above it, itself last, each after its parents, with mechanisms drawn."""
-
-    order: list[int]
-    parents: dict[int, np.ndarray]
-    mechanisms: dict[int, Mechanism]
-
-    @classmethod
-    def of(cls, model: CausalModel, node: int, *, cut: int | None = None) -> _Upstream:
-        """The node ``cut`` is set from outside: it has no parents and no mechanism."""
-        order: list[int] = []
-        parents: dict[int, np.ndarray] = {}
-        waiting = [(node, False)]
-        while waiting:
-            current, parents_done = waiting.pop()
-            if parents_done:
-                order.append(current)
-            elif current not in parents:
-                parents[current] = model.parents(current) if current != cut else np.empty(0, dtype=np.int64)
-                waiting.append((current, True))
-                waiting += [(int(parent), False) for parent in parents[current]]
-        return cls(order, parents, {node: model.mechanism(node, parents[node]) for node in order if node != cut})
-
-    @property
-    def linear(self) -> bool:
-        return all(mechanism.slopes is not None for mechanism in self.mechanisms.values())
-
-    def line(self, cut: int | None) -> tuple[float, float, float]:
-        """Intercept, slope in the cut node, and variance of the last node where all is linear: one pass backwards."""
-        reach = dict.fromkeys(self.order, 0.0)
-        reach[self.order[-1]] = 1.0
-        intercept = variance = 0.0
-        for node in reversed(self.order):
-            if node == cut:
-                continue
-            mechanism = self.mechanisms[node]
-            assert mechanism.slopes is not None
-            intercept += reach[node] * mechanism.intercept
-            variance += (reach[node] * mechanism.noise) ** 2
-            for parent, slope in zip(self.parents[node].tolist(), mechanism.slopes.tolist(), strict=True):
-                reach[parent] += reach[node] * slope
-        return intercept, 0.0 if cut is None else reach.get(cut, 0.0), variance
-
-    def simulate(self, rng: np.random.Generator, cut: int | None, values: np.ndarray) -> np.ndarray:
-        """The last node without its own noise, ``(g, m)``, when the cut node has each of the values ``(g,)``.
-
-        ``(1, m)`` if they do not matter. The same noise for every value, and each of its draws with its opposite.
-        """
-        half = rng.standard_normal((len(self.order), SIMULATED_ROWS // 2))
-        noise = np.concatenate([half, -half], axis=1)
-        found: dict[int, np.ndarray] = {}
-        for node, own in zip(self.order, noise, strict=True):
-            if node == cut:
-                found[node] = np.broadcast_to(values[:, None], (len(values), SIMULATED_ROWS))
-                continue
-            inputs = np.broadcast_arrays(*(found[parent] for parent in self.parents[node].tolist()), own[None])[:-1]
-            shape = inputs[0].shape if inputs else (1, SIMULATED_ROWS)
-            flat = np.stack([array.reshape(-1) for array in inputs], axis=1) if inputs else np.empty((shape[1], 0))
-            mechanism = self.mechanisms[node]
-            found[node] = mechanism.function(flat).reshape(shape)
-            if node != self.order[-1]:
-                found[node] = found[node] + mechanism.noise * own
-        return found[self.order[-1]]
-
-    @property
-    def own_variance(self) -> float:
-        """Of the last node's noise."""
-        return self.mechanisms[self.order[-1]].noise ** 2
-
-
 class _Response(NamedTuple):
     """One model: the expected outcome ``(g,)`` at each value of the cause, and by how much a unit changes it."""
 
@@ -310,7 +233,7 @@ class _Response(NamedTuple):
 
 
 def _response(model: CausalModel, cause: int, outcome: int, values: np.ndarray, rng: np.random.Generator) -> _Response:
-    upstream = _Upstream.of(model, outcome, cut=cause)
+    upstream = Upstream.of(model, outcome, cut=cause)
     own, target = model.scaling.of(cause), model.scaling.of(outcome)
     scaled = own.apply(values[:, None])[:, 0]
     connected, linear = cause in upstream.parents, upstream.linear
@@ -337,7 +260,7 @@ def _usual_range(models: Iterator[CausalModel], node: int, rng: np.random.Genera
     """Values ``(g,)`` around where the models put a node when nobody sets it, in the user's units."""
     means, variances = [], []
     for model in models:
-        upstream = _Upstream.of(model, node)
+        upstream = Upstream.of(model, node)
         if upstream.linear:
             mean, _, variance = upstream.line(None)
         else:

@@ -18,7 +18,7 @@ from vcuda.data.categorical import Categories, all_labels
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
 from vcuda.models.interventions import prepare
-from vcuda.models.prediction import ParentSets, Predicted, Prediction, Predictive
+from vcuda.models.prediction import NodePosterior, ParentSets, Predicted, Prediction, Predictive
 from vcuda.models.protocol import LocalScore
 
 # A distribution for each combination of the parents' labels: more numbers than this are not drawn.
@@ -107,6 +107,11 @@ class CategoricalPredictive(Predictive):
             np.ravel_multi_index(tuple(self._fitted(target)[:, columns].T), shape), minlength=int(cells)
         )
         return counts.reshape(shape) + self.equivalent_sample_size / cells
+
+    def node(self, target: int, parents: np.ndarray) -> NodePosterior:
+        raise ConfigError(
+            "the columns hold labels, whose effects are probabilities of labels and no numbers; ask for single ones"
+        )
 
     def local_score(self) -> LocalScore:
         """The score of sets of parents, of any size."""

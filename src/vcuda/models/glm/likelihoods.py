@@ -231,6 +231,12 @@ class Number:
             slope[:, 1:], curvature[:, 1:] = -away / Sieve.spread, -1.0 / Sieve.spread**2
         return value, slope, curvature
 
+    def location_and_scale(self, eta: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where each row lies and the scale of its noise, both (B, n): y is location + scale times z, z from h."""
+        unit = np.exp(psi[:, :1])
+        spread = np.exp(np.clip(eta[:, 1], -15.0, 15.0)) if self.spread else np.ones_like(eta[:, 0])
+        return unit * eta[:, 0], unit * spread
+
     def start(self, tau: np.ndarray) -> np.ndarray:
         """Shared numbers (B, m) to begin with: the scale ``tau`` (B,) of the residuals, and nearly normal noise."""
         if not self.shape:
@@ -277,6 +283,11 @@ class Bernoulli(Unshared):
         curvature = -(self.unit**2) * chance * (1 - chance)
         return _unshared(value, slope[:, None], curvature[:, None, None])
 
+    def probabilities(self, eta: np.ndarray, psi: np.ndarray) -> np.ndarray:
+        """Of no and yes (B, 2, n)."""
+        odds = self.centre + self.unit * eta[:, 0]
+        return np.stack([expit(-odds), expit(odds)], axis=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Unshared):
@@ -319,6 +330,13 @@ class Softmax(Unshared):
                 if other != k:
                     curvature[:, other, k] = curvature[:, k, other]
         return _unshared(value, slope, curvature)
+
+    def probabilities(self, eta: np.ndarray, psi: np.ndarray) -> np.ndarray:
+        """Of every label (B, L, n)."""
+        odds = self.centre[:, None] + np.matmul(self.unit, eta)
+        raised = np.concatenate([odds, np.zeros_like(odds[:, :1])], axis=1)
+        raised = np.exp(raised - raised.max(axis=1, keepdims=True))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,6 +434,13 @@ class Ordered:
         mixed = np.einsum("bli,blqn->biqn", turn @ self.factor, mixed)
         return Rows(chance_log, slope[:, None], curvature[:, None, None], shared_slope, mixed, shared_curvature)
 
+    def probabilities(self, eta: np.ndarray, psi: np.ndarray) -> np.ndarray:
+        """Of every label (B, L, n)."""
+        thresholds, _ = self._thresholds(psi)
+        below = expit(thresholds[:, :, None] - self.unit * eta)
+        nothing, all_of_it = np.zeros_like(below[:, :1]), np.ones_like(below[:, :1])
+        return np.diff(np.concatenate([nothing, below, all_of_it], axis=1), axis=1)
+
     def log_prior(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         value = -0.5 * (psi**2).sum(axis=1) - 0.5 * psi.shape[1] * LOG_TWO_PI
         return value, -psi, np.full_like(psi, -1.0)
@@ -439,6 +464,10 @@ class Poisson(Unshared):
         rate = np.exp(log_rate)
         value = y * log_rate - rate - gammaln(y + 1.0)
         return _unshared(value, (self.unit * (y - rate))[:, None], (-(self.unit**2) * rate)[:, None, None])
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """The expected count (B, n)."""
+        return np.exp(np.clip(self.centre + self.unit * eta[:, 0], -30.0, 30.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,6 +518,14 @@ class NegativeBinomial:
             mixed.reshape(sets, 1, 1, rows),
             own[:, None, None],
         )
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """The expected count (B, n)."""
+        return np.exp(np.clip(self.centre + self.unit * eta[:, 0], -30.0, 30.0))
+
+    def size(self, psi: np.ndarray) -> np.ndarray:
+        """How little the counts vary beyond Poisson ones (B,): their variance is mean + mean² / size."""
+        return np.exp(np.clip(psi[:, 0], -6.0, self.most))
 
     def log_prior(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         away = (psi - self.size_centre) / self.size_spread

@@ -21,7 +21,7 @@ class Column:
     levels
         The different values of a column that is coded, in order; empty for numbers and counts.
     line
-        Of a number: what standardises it, or its logarithm.
+        Of a number: what standardises it.
     features
         What it is to its effects.
     """
@@ -32,11 +32,11 @@ class Column:
     features: NumberFeatures | LabelFeatures
 
     @classmethod
-    def of(cls, kind: str, values: np.ndarray, *, log: bool = False) -> Column:
-        """Describe a column (n,)."""
+    def of(cls, kind: str, values: np.ndarray, *, is_log: bool = False) -> Column:
+        """Describe a column (n,), which may be the logarithm of a number."""
         nothing = np.zeros(0)
         if kind == "number":
-            return cls(kind, nothing, Line.of(values, log), NumberFeatures.of(values, log=log))
+            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values, is_log=is_log))
         if kind == "count":
             return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
         levels = np.unique(values)
@@ -55,20 +55,17 @@ class Column:
         return np.searchsorted(self.levels, values).astype(np.float64) if self.levels.size else values
 
     def expand(self, values: np.ndarray) -> Features:
-        """The features of values (n,) in the user's units."""
+        """The features of values (n,)."""
         if self.kind == "count":
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
 
-    def log_jacobian(self, values: np.ndarray) -> float:
-        """What the log density of values (n,) gains in the user's units."""
-        if self.line is None:
-            return 0.0
-        logs = float(np.log(values).sum()) if self.line.log else 0.0
-        return -len(values) * float(np.log(self.line.scale)) - logs
+    def log_jacobian(self, rows: int) -> float:
+        """What the log density of so many values gains by going from the units of the likelihood to their own."""
+        return 0.0 if self.line is None else -rows * float(np.log(self.line.scale))
 
 
 def columns_of(kinds: Sequence[str], values: np.ndarray, logarithm: np.ndarray | None = None) -> tuple[Column, ...]:
-    """Describe the columns of a table (n, d); those marked in ``logarithm`` (d,) are described by it."""
+    """Describe the columns of a table (n, d); those marked in ``logarithm`` (d,) are logarithms of numbers."""
     marked = np.zeros(len(kinds), dtype=bool) if logarithm is None else logarithm
-    return tuple(Column.of(kind, values[:, k], log=bool(marked[k])) for k, kind in enumerate(kinds))
+    return tuple(Column.of(kind, values[:, k], is_log=bool(marked[k])) for k, kind in enumerate(kinds))

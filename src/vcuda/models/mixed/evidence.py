@@ -90,6 +90,17 @@ def padded(width: int) -> int:
     return -(-width // PADDING) * PADDING
 
 
+def prior_precision(how: Description, likelihood: Likelihood, width: int) -> np.ndarray:
+    """Of each weight (q, width), the intercept first; infinite where a predictor has no such weight."""
+    precision = np.ones((likelihood.predictors, width))
+    if isinstance(likelihood, Ordered):
+        precision[0, 0] = np.inf  # the thresholds are its intercepts
+    if how.spread:
+        precision[1] = SPREAD_PRECISION
+        precision[1, 0] = np.inf  # the scale of the noise is its intercept
+    return precision
+
+
 class _Products(NamedTuple):
     """Products (p, p) of all features, a row of ones, one of zeros, and what is explained; where they stand."""
 
@@ -108,11 +119,11 @@ class Rows:
     columns
         What the family knows of the columns, from all rows.
     values
-        (n, d) rows in the user's units.
+        (n, d) rows, logarithms of some columns among them.
     """
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
-        self.columns, self.values, self.count = columns, values, len(values)
+        self.columns, self.count = columns, len(values)
         self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
@@ -229,7 +240,7 @@ class ColumnEvidence:
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            found[some] = self._closed(smooth, self._alpha(smooth, chosen), chosen)
+            found[some] = self._closed(smooth, self.alpha(smooth, chosen), chosen)
         return found
 
     def _batches(self, how: Description, sets: Sequence[Set]) -> Iterator[list[int]]:
@@ -246,7 +257,7 @@ class ColumnEvidence:
 
     # Closed forms ---------------------------------------------------------------------------------------------------
 
-    def _alpha(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
+    def alpha(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
         if smooth:
             return np.full(len(sets), SMOOTH_ALPHA)
         columns = self.rows.columns
@@ -299,7 +310,7 @@ class ColumnEvidence:
         kind, levels = self.own.kind, self.own.levels.size
         if kind == "number":
             beta = SMOOTH_BETA if how.smooth else STRAIGHT_BETA
-            return Number(how.shape, how.spread, self._alpha(how.smooth, sets), beta)
+            return Number(how.shape, how.spread, self.alpha(how.smooth, sets), beta)
         if kind == "count":
             return NegativeBinomial.of(self.y) if how.size else Poisson.of(self.y)
         if kind == "ordered":
@@ -315,12 +326,7 @@ class ColumnEvidence:
         for place, parents in enumerate(sets):
             found = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
             design[place, 1 : 1 + len(found)] = found
-        precision = np.ones((likelihood.predictors, design.shape[1]))
-        if isinstance(likelihood, Ordered):
-            precision[0, 0] = np.inf  # the thresholds are its intercepts
-        if how.spread:
-            precision[1] = SPREAD_PRECISION
-            precision[1, 0] = np.inf  # the scale of the noise is its intercept
+        precision = prior_precision(how, likelihood, design.shape[1])
         start = self._start(how, likelihood, sets, design.shape[1])
         most = MOST_STEPS if self.before is None else STEPS_OF_PARTS
         found = fit(likelihood, self.y, design, precision, *start, most_steps=most)

@@ -6,8 +6,9 @@ alike, so that no kind is preferred as a cause: a line and the labels have the p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -28,19 +29,22 @@ class Features(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A standardised column, or its logarithm."""
+    """A column, standardised: as it is, its logarithm, or what it is the logarithm of."""
 
-    log: bool
+    transform: Literal["none", "log", "exp"]
     centre: float
     scale: float
 
     @classmethod
-    def of(cls, values: np.ndarray, log: bool) -> Line:
-        taken = np.log(values) if log else values
-        return cls(log, float(taken.mean()), float(taken.std()) or 1.0)
+    def of(cls, values: np.ndarray, transform: Literal["none", "log", "exp"] = "none") -> Line:
+        taken = _TRANSFORMS[transform](values)
+        return cls(transform, float(taken.mean()), float(taken.std()) or 1.0)
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        return ((np.log(values) if self.log else values) - self.centre) / self.scale
+        return np.asarray((_TRANSFORMS[self.transform](values) - self.centre) / self.scale)
+
+
+_TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"none": np.asarray, "log": np.log, "exp": np.exp}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,8 @@ class NumberFeatures:
     line
         The column on the scale on which it is described itself.
     other
-        The column on the other scale, where it has both: an effect may be straight in either.
+        The column on the other scale, that of its logarithm or that which it is the logarithm of, where it has both: an
+        effect may be straight in either.
     bent
         The scale of the curves, on which the rows lie most evenly.
     anchors
@@ -71,11 +76,16 @@ class NumberFeatures:
     straight: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray, *, log: bool = False) -> NumberFeatures:
-        """Curves for a column (n,): as many as its different values allow."""
-        line = Line.of(values, log)
-        other = Line.of(values, not log) if log or has_both_scales(values) else None
-        bent = line if other is None else Line.of(values, is_lognormal(values))
+    def of(cls, values: np.ndarray, *, is_log: bool = False) -> NumberFeatures:
+        """Curves for a column (n,), which may be the logarithm of another: as many as its different values allow."""
+        line, other = Line.of(values), None
+        if is_log:
+            other = Line.of(values, "exp")
+        elif has_both_scales(values):
+            other = Line.of(values, "log")
+        bent = line
+        if other is not None and is_lognormal(np.exp(values) if is_log else values) != is_log:
+            bent = other
         anchors = np.quantile(bent.apply(values), (np.arange(ANCHORS) + 0.5) / ANCHORS)
         curves = max(0, min(CURVES, np.unique(anchors).size - 2))
         if curves == 0:

@@ -44,8 +44,10 @@ def choose_logarithms(kinds: Sequence[str], values: np.ndarray, free: np.ndarray
         chosen = [k, *causes.tolist()]
         table = values[own][:, chosen]
         others = columns_of([kinds[cause] for cause in causes], table[:, 1:])
-        raw, logarithm = (_height((Column.of("number", table[:, 0], log=log), *others), table) for log in (False, True))
-        marked[k] = logarithm > raw + CLEAR
+        raw = _height((Column.of("number", table[:, 0]), *others), table)
+        logs = np.concatenate([np.log(table[:, :1]), table[:, 1:]], axis=1)
+        by_logarithm = _height((Column.of("number", logs[:, 0], is_log=True), *others), logs) - logs[:, 0].sum()
+        marked[k] = by_logarithm > raw + CLEAR
     return marked
 
 
@@ -56,4 +58,4 @@ def _height(columns: Sequence[Column], table: np.ndarray) -> float:
     for size in range(1, min(MOST_PARENTS, len(columns) - 1) + 1):
         sets = list(combinations(range(1, len(columns)), size))
         best.append(sets[int(np.argmax(evidence.cheap(sets)))])
-    return float(evidence.average(best, together=False).max()) + columns[0].log_jacobian(table[:, 0])
+    return float(evidence.average(best, together=False).max()) + columns[0].log_jacobian(len(table))

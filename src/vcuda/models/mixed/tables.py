@@ -51,7 +51,7 @@ class MixedTable:
     columns
         What the family knows of the columns.
     values
-        (n, d) rows in the user's units.
+        (n, d) rows, logarithms of some columns among them.
     held
         (n, d) cells that an experiment set, or None.
     """
@@ -76,8 +76,8 @@ class MixedTable:
         return found
 
     def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:
-        """What a sum of scores gains in the user's units."""
-        return sum(one.own.log_jacobian(one.rows.values[:, one.target]) for one in evidences)
+        """What a sum of scores gains in the units of the values."""
+        return sum(one.own.log_jacobian(one.rows.count) for one in evidences)
 
 
 def candidates_kept(columns: int) -> int:

@@ -78,10 +78,15 @@ def to_pgmpy(graph: Exportable, *, kind: Literal["dag", "discrete", "linear"] = 
     """One DAG for pgmpy; a posterior gives its consensus.
 
     ``kind`` is ``"dag"`` (a plain DAG), ``"discrete"`` (a network for categorical tables, whose probabilities its
-    ``fit`` learns) or ``"linear"`` (a linear Gaussian network).
+    ``fit`` learns) or ``"linear"`` (a linear Gaussian network). A posterior of a table of several kinds is a DAG.
     """
     if kind not in _PGMPY:
         raise ConfigError(f"kind must be one of {', '.join(_PGMPY)}, not {kind!r}")
+    if kind != "dag" and isinstance(graph, Posterior) and graph.kinds is not None:
+        raise ConfigError(
+            f"pgmpy's {kind} networks take columns of one kind, and this posterior has columns of several kinds: "
+            'export the graph alone, kind="dag"'
+        )
     table = single_graph(graph, purpose="pgmpy")
     network = _pgmpy_class(kind)()
     network.add_nodes_from([str(name) for name in table.index])

@@ -1,0 +1,149 @@
+"""Mechanisms drawn from the posterior: a column given its parents, to expect its value or to simulate it.
+
+Parents and simulated values are in the units of the score: as in the table, and logarithms where these were taken.
+Simulation takes one number between 0 and 1 for each row and returns that quantile, so the same numbers can be used for
+every setting of a cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import nbdtrik, ndtr, ndtri, pdtrik
+
+from vcuda.models.glm.likelihoods import Sieve
+
+# Of parents (n, k): location and scale of every row, both (n,).
+LocationAndScale = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# Quantiles beyond these are not simulated.
+LEAST_CHANCE = 1e-6
+# Noise of any shape: its distribution function is tabulated here, in units of its scale.
+GRID = np.concatenate([-np.geomspace(60.0, 6.0, 400), np.linspace(-6.0, 6.0, 1601)[1:-1], np.geomspace(6.0, 60.0, 400)])
+# The mean of an exponential is taken over so many quantiles: the widest components, of which few rows speak, have
+# exponentials of a mean that no table shows.
+QUANTILES = (np.arange(400) + 0.5) / 400
+
+
+class Bounds(NamedTuple):
+    """Where simulated values may lie: the range of the column in the table, and half of it on each side. A function
+    that was learned from the table says nothing far away from it."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Bounds:
+        low, high = float(values.min()), float(values.max())
+        return cls(low - 0.5 * (high - low), high + 0.5 * (high - low))
+
+
+class Noise:
+    """The shape of the noise of a number, in units of its scale: normal, or a mixture with the sieve's components.
+
+    Parameters
+    ----------
+    logits
+        (K,) of the components; None for normal noise.
+    """
+
+    def __init__(self, logits: np.ndarray | None = None) -> None:
+        self.shares = None if logits is None else np.exp(logits - np.logaddexp.reduce(logits))
+
+    @property
+    def mean(self) -> float:
+        return 0.0 if self.shares is None else float(self.shares @ Sieve.means)
+
+    def quantile(self, chances: np.ndarray) -> np.ndarray:
+        """The noise below which it lies with each of these probabilities."""
+        kept = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
+        return ndtri(kept) if self.shares is None else np.interp(kept, self._below, GRID)
+
+    @cached_property
+    def _below(self) -> np.ndarray:
+        assert self.shares is not None
+        return np.asarray(ndtr((GRID[:, None] - Sieve.means) / Sieve.scales) @ self.shares)
+
+    def mean_exponential(self, scale: np.ndarray) -> np.ndarray:
+        """E exp(scale * noise) for each scale (n,)."""
+        if self.shares is None:
+            return np.exp(0.5 * scale**2)
+        total = np.zeros_like(scale)
+        for point in self.quantile(QUANTILES).tolist():
+            total += np.exp(scale * point)
+        return total / QUANTILES.size
+
+
+@dataclass(frozen=True, eq=False)
+class NumberMechanism:
+    """A number: location and scale, both functions of the parents (n, k), and noise.
+
+    Parameters
+    ----------
+    logarithm
+        The number is the logarithm of the column.
+    """
+
+    location_and_scale: LocationAndScale
+    noise: Noise
+    bounds: Bounds
+    logarithm: bool = False
+    slopes: None = None
+    levels: None = None
+
+    def expected(self, inputs: np.ndarray) -> np.ndarray:
+        """The expected value (n,) in the user's units."""
+        location, scale = self.location_and_scale(inputs)
+        if not self.logarithm:
+            return location + scale * self.noise.mean
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(location) * self.noise.mean_exponential(scale))
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        location, scale = self.location_and_scale(inputs)
+        return np.clip(location + scale * self.noise.quantile(chances), *self.bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class CountMechanism:
+    """A count: its mean, a function of the parents (n, k), and a size if it varies more than a Poisson one."""
+
+    mean: Callable[[np.ndarray], np.ndarray]
+    size: float | None
+    bounds: Bounds
+    slopes: None = None
+    levels: None = None
+
+    def expected(self, inputs: np.ndarray) -> np.ndarray:
+        """The expected count (n,)."""
+        return self.mean(inputs)
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        mean = self.mean(inputs)
+        kept = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
+        found = pdtrik(kept, mean) if self.size is None else nbdtrik(kept, self.size, self.size / (self.size + mean))
+        # Far beyond the table the quantile may not be found; its place is the bound.
+        return np.clip(np.ceil(np.nan_to_num(found, nan=self.bounds.high)), 0.0, np.ceil(self.bounds.high))
+
+
+@dataclass(frozen=True, eq=False)
+class CodedMechanism:
+    """Yes/no, ordered or a label: the probabilities (n, L) of its ``levels`` (L,), a function of the parents (n, k)."""
+
+    probabilities: Callable[[np.ndarray], np.ndarray]
+    levels: np.ndarray
+    slopes: None = None
+
+    def expected(self, inputs: np.ndarray) -> np.ndarray:
+        """The expected value (n,), if the levels are numbers."""
+        return self.probabilities(inputs) @ self.levels
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        below = np.cumsum(self.probabilities(inputs), axis=1)[:, :-1]
+        return np.asarray(self.levels[(below < chances[:, None]).sum(axis=1)])
+
+
+MixedMechanism = NumberMechanism | CountMechanism | CodedMechanism

@@ -1,0 +1,345 @@
+"""One column given one set of parents: what each description says of new rows, and mechanisms drawn from them.
+
+The descriptions are averaged by their evidence. Where the posterior has a closed form (normal noise of constant spread)
+it is exact: new rows are Student-t, and weights and variance are drawn from their distribution. The others are averaged
+over draws from the normal distribution around the best weights, of which the evidence speaks too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import logsumexp
+
+from vcuda.data.scaling import Scaling
+from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessPredictive
+from vcuda.models.glm.laplace import Fitted
+from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
+from vcuda.models.mixed.columns import Column
+from vcuda.models.mixed.evidence import (
+    SMOOTH_BETA,
+    STRAIGHT_BETA,
+    ColumnEvidence,
+    Description,
+    Rows,
+    Set,
+    descriptions_of,
+    prior_precision,
+)
+from vcuda.models.mixed.mechanisms import (
+    Bounds,
+    CodedMechanism,
+    CountMechanism,
+    LocationAndScale,
+    MixedMechanism,
+    Noise,
+    NumberMechanism,
+)
+from vcuda.models.prediction import Predicted, log_student
+
+# Draws of the weights that predictions are averaged over, each with its opposite.
+DRAWS = 64
+# Descriptions that are less probable than this given the table are left out.
+LEAST_WEIGHT = 1e-4
+# New rows at a time: draws times components times these are numbers.
+BLOCK_ROWS = 1000
+# Of weights of which the table says nothing: less than their prior.
+LEAST_PRECISION = 0.25
+
+
+class Inputs:
+    """New parents (n, k) in the units of the score, as the features that a description takes."""
+
+    def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
+        self.values = values
+        self._expanded = [column.expand(values[:, place]) for place, column in enumerate(columns)]
+
+    def design(self, smooth: bool) -> np.ndarray:
+        """Features (1 + p, n), a row of ones first."""
+        ones = np.ones((1, len(self.values)))
+        return np.concatenate([ones, *(one.smooth if smooth else one.straight for one in self._expanded)])
+
+
+class _Posterior(Protocol):
+    """One description of a column, given the table."""
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        """Mean and log density of new rows (n,), in the units of the likelihood."""
+        ...
+
+    def probabilities(self, inputs: Inputs) -> np.ndarray:
+        """Of the levels of a coded column (n, L)."""
+        ...
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Closed:
+    """A number with normal noise of constant spread: weights normal around ``mean`` with covariance v (L L')^-1, v
+    inverse gamma (``alpha``, ``beta``)."""
+
+    smooth: bool
+    factor: np.ndarray
+    mean: np.ndarray
+    alpha: float
+    beta: float
+
+    @classmethod
+    def of(cls, how: Description, evidence: ColumnEvidence, own: Set) -> _Closed:
+        features = evidence.rows.features(how.smooth)
+        design = np.concatenate([np.ones((1, evidence.rows.count)), *(features[parent] for parent in own)])
+        factor = np.linalg.cholesky(design @ design.T + np.eye(len(design)))
+        half = np.linalg.solve(factor, design @ evidence.y)
+        left = max(float(evidence.y @ evidence.y - half @ half), 1e-12)
+        beta = (SMOOTH_BETA if how.smooth else STRAIGHT_BETA) + 0.5 * left
+        alpha = float(evidence.alpha(how.smooth, [own])[0]) + 0.5 * evidence.rows.count
+        return cls(how.smooth, factor, np.linalg.solve(factor.T, half), alpha, beta)
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        design = inputs.design(self.smooth)
+        mean = self.mean @ design
+        spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
+        return Predicted(mean, log_student((y - mean) ** 2, self.beta / self.alpha * spread, 2 * self.alpha))
+
+    def probabilities(self, inputs: Inputs) -> np.ndarray:
+        raise NotImplementedError
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        noise = float(np.sqrt(self.beta / rng.gamma(self.alpha)))
+        weights = self.mean + noise * np.linalg.solve(self.factor.T, rng.standard_normal(self.mean.size))
+
+        def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location = weights @ node.inputs(values).design(self.smooth)
+            return location, np.full_like(location, noise)
+
+        return node.number(location_and_scale, Noise())
+
+
+@dataclass(frozen=True, eq=False)
+class _Together:
+    """A number as one function of all parents, which are numbers: a Gaussian process in units less ``shift``."""
+
+    columns: tuple[Column, ...]
+    shift: np.ndarray
+    process: GaussianProcessPredictive
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        """Parents (n, k) in the units of the process."""
+        scaled = [column.scaled(values[:, place]) for place, column in enumerate(self.columns)]
+        return np.stack(scaled, axis=1) - self.shift[1:]
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        rows = np.concatenate([(y - self.shift[0])[:, None], self._scaled(inputs.values)], axis=1)
+        mean, log_density = self.process.column(0, np.arange(1, rows.shape[1]), rows)
+        return Predicted(mean + self.shift[0], log_density)
+
+    def probabilities(self, inputs: Inputs) -> np.ndarray:
+        raise NotImplementedError
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        drawn = self.process.node(0, np.arange(1, len(self.columns) + 1)).draw(rng, None)
+
+        def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location = drawn.function(self._scaled(values)) + self.shift[0]
+            return location, np.full_like(location, drawn.noise)
+
+        return node.number(location_and_scale, Noise())
+
+
+class _Weights(NamedTuple):
+    """Drawn weights (B, q, 1 + p) and shared numbers (B, m)."""
+
+    weights: np.ndarray
+    shared: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Laplace:
+    """Weights and shared numbers are normal around the best, with precision L L'."""
+
+    smooth: bool
+    likelihood: Likelihood
+    best: np.ndarray
+    free: np.ndarray
+    factor: np.ndarray
+    shape: tuple[int, int]
+    seed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, how: Description, likelihood: Likelihood, fitted: Fitted, seed: tuple[int, ...]) -> _Laplace:
+        weights = fitted.weights[0]
+        free = np.flatnonzero(np.isfinite(prior_precision(how, likelihood, weights.shape[1])).reshape(-1))
+        best = np.concatenate([weights.reshape(-1)[free], fitted.shared[0]])
+        sizes, vectors = np.linalg.eigh(fitted.precision[0])
+        # Where the steps ended before a maximum, the curvature may be that of no hill.
+        root = vectors / np.sqrt(np.maximum(sizes, LEAST_PRECISION))
+        return cls(how.smooth, likelihood, best, free, root, (weights.shape[0], weights.shape[1]), seed)
+
+    def draws(self, normal: np.ndarray) -> _Weights:
+        """From standard normal numbers (B, P)."""
+        theta = self.best + normal @ self.factor.T
+        weights = np.zeros((len(theta), self.shape[0] * self.shape[1]))
+        weights[:, self.free] = theta[:, : self.free.size]
+        return _Weights(weights.reshape(-1, *self.shape), theta[:, self.free.size :])
+
+    def _many(self) -> _Weights:
+        half = np.random.default_rng(self.seed).standard_normal((DRAWS // 2, self.best.size))
+        return self.draws(np.concatenate([half, -half]))
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        weights, shared = self._many()
+        eta = np.matmul(weights, inputs.design(self.smooth))
+        log_density = logsumexp(self.likelihood.rows(y, eta, shared).value, axis=0) - np.log(DRAWS)
+        return Predicted(self._means(eta, shared), log_density)
+
+    def _means(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        if isinstance(self.likelihood, Number):
+            location, scale = self.likelihood.location_and_scale(eta, shared)
+            mean = np.array([Noise(own).mean for own in shared[:, 1:]]) if self.likelihood.shape else np.zeros(len(eta))
+            return (location + scale * mean[:, None]).mean(axis=0)
+        if isinstance(self.likelihood, Poisson | NegativeBinomial):
+            return self.likelihood.mean(eta).mean(axis=0)
+        return np.asarray(self._chances(eta, shared).mean(axis=0).argmax(axis=0), dtype=np.float64)
+
+    def _chances(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        assert isinstance(self.likelihood, Bernoulli | Softmax | Ordered)
+        return self.likelihood.probabilities(eta, shared)
+
+    def probabilities(self, inputs: Inputs) -> np.ndarray:
+        weights, shared = self._many()
+        eta = np.matmul(weights, inputs.design(self.smooth))
+        return self._chances(eta, shared).mean(axis=0).T
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        weights, shared = self.draws(rng.standard_normal((1, self.best.size)))
+        likelihood = self.likelihood
+
+        def eta(values: np.ndarray) -> np.ndarray:
+            return np.matmul(weights, node.inputs(values).design(self.smooth))
+
+        if isinstance(likelihood, Number):
+
+            def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                location, scale = likelihood.location_and_scale(eta(values), shared)
+                return location[0], scale[0]
+
+            return node.number(location_and_scale, Noise(shared[0, 1:] if likelihood.shape else None))
+        if isinstance(likelihood, Poisson | NegativeBinomial):
+            size = float(likelihood.size(shared)[0]) if isinstance(likelihood, NegativeBinomial) else None
+            return CountMechanism(lambda values: likelihood.mean(eta(values))[0], size, node.bounds)
+        return CodedMechanism(lambda values: self._chances(eta(values), shared)[0].T, node.own.levels)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedNode:
+    """What the table says of a column given its parents.
+
+    Parameters
+    ----------
+    own, parents
+        The columns.
+    bounds
+        Where the column may be simulated.
+    weights
+        (c,) how probable each of the ``posteriors`` is given the table.
+    logarithm
+        Whether the column is the logarithm of the user's.
+    """
+
+    own: Column
+    parents: tuple[Column, ...]
+    bounds: Bounds
+    weights: np.ndarray
+    names: tuple[str, ...]
+    posteriors: tuple[_Posterior, ...]
+    logarithm: bool
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[Column], values: np.ndarray, *, free: np.ndarray, logarithm: bool, seed: tuple[int, ...]
+    ) -> MixedNode:
+        """From a table whose first column is explained by all others, in the units of the score; ``free`` (n,) are the
+        rows in which no experiment set it."""
+        evidence = ColumnEvidence(0, Rows(columns, values[free]))
+        own = tuple(range(1, len(columns)))
+        found: list[tuple[float, str, _Posterior]] = []
+        for how in descriptions_of(columns[0].kind):
+            if how.together:
+                found += _together(how, columns, evidence)
+            elif columns[0].is_number and how.is_closed:
+                found.append((float(evidence.evidence(how, [own])[0]), how.name, _Closed.of(how, evidence, own)))
+            else:
+                likelihood, fitted = evidence.fitted(how, [own])
+                log_evidence = float(fitted.log_evidence[0])
+                posterior = _Laplace.of(how, likelihood, fitted, seed)
+                found.append((log_evidence if columns[0].is_number else min(log_evidence, 0.0), how.name, posterior))
+        weights = np.exp(np.array([one[0] for one in found]) - logsumexp([one[0] for one in found]))
+        kept = np.flatnonzero(weights >= LEAST_WEIGHT)
+        return cls(
+            columns[0],
+            tuple(columns[1:]),
+            Bounds.of(values[:, 0]),
+            weights[kept] / weights[kept].sum(),
+            tuple(found[k][1] for k in kept),
+            tuple(found[k][2] for k in kept),
+            logarithm,
+        )
+
+    def inputs(self, values: np.ndarray) -> Inputs:
+        return Inputs(self.parents, values)
+
+    def number(self, location_and_scale: LocationAndScale, noise: Noise) -> NumberMechanism:
+        """A mechanism of the column from one in the units of its likelihood."""
+        centre, unit = self.own.centre, self.own.scale
+
+        def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location, scale = location_and_scale(values)
+            return centre + unit * location, unit * scale
+
+        return NumberMechanism(in_units, noise, self.bounds, self.logarithm)
+
+    def predict(self, values: np.ndarray, targets: np.ndarray) -> Predicted:
+        """The column (n,) of new rows from their parents (n, k), in the units of the score."""
+        parts = [
+            self._block(self.inputs(values[start : start + BLOCK_ROWS]), targets[start : start + BLOCK_ROWS])
+            for start in range(0, max(len(values), 1), BLOCK_ROWS)
+        ]
+        return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def _block(self, inputs: Inputs, targets: np.ndarray) -> Predicted:
+        every = [posterior.predict(inputs, self.own.scaled(targets)) for posterior in self.posteriors]
+        log_density = logsumexp([one.log_density for one in every], axis=0, b=self.weights[:, None])
+        log_density = log_density + self.own.log_jacobian(1)
+        if self.own.levels.size:
+            return Predicted(self.own.levels[self._shares(inputs).argmax(axis=1)], log_density)
+        mean = self.weights @ np.stack([one.mean for one in every])
+        return Predicted(self.own.centre + self.own.scale * mean, log_density)
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        """Of the levels of a coded column (n, L), given the parents (n, k) of new rows."""
+        starts = range(0, max(len(values), 1), BLOCK_ROWS)
+        return np.concatenate([self._shares(self.inputs(values[start : start + BLOCK_ROWS])) for start in starts])
+
+    def _shares(self, inputs: Inputs) -> np.ndarray:
+        return np.tensordot(self.weights, np.stack([one.probabilities(inputs) for one in self.posteriors]), axes=1)
+
+    def draw(self, rng: np.random.Generator, shared: float | None) -> MixedMechanism:
+        chosen = self.posteriors[int(rng.choice(self.weights.size, p=self.weights))]
+        return chosen.draw(rng, self)
+
+
+def _together(
+    how: Description, columns: Sequence[Column], evidence: ColumnEvidence
+) -> list[tuple[float, str, _Posterior]]:
+    """The Gaussian process of two or more parents that are all numbers; nothing for others."""
+    if len(columns) < 3 or not all(column.is_number for column in columns):
+        return []
+    values = np.stack(evidence.rows.scaled, axis=1)
+    score = GaussianProcess().prepare(values, scale=np.ones(len(columns)))
+    process = score.predictive_in(Scaling(np.zeros(len(columns)), np.ones(len(columns))))
+    log_evidence = score.score(0, list(range(1, len(columns))))
+    return [(log_evidence, how.name, _Together(tuple(columns[1:]), values.mean(axis=0), process))]
