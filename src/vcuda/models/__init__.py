@@ -51,6 +51,7 @@ FAMILIES = Families(
         "additive": "vcuda.models.additive",
         "gp": "vcuda.models.gaussian_process",
         "categorical": "vcuda.models.categorical",
+        "mixed": "vcuda.models.mixed",
     }
 )
 

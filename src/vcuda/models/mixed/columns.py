@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcuda.models.mixed.features import Features, LabelFeatures, NumberFeatures
+from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,30 +20,29 @@ class Column:
         number, count, yes/no, ordered or label.
     levels
         The different values of a column that is coded, in order; empty for numbers and counts.
-    centre, scale
-        Of a number: what standardises it.
+    line
+        Of a number: what standardises it, or its logarithm.
     features
         What it is to its effects.
     """
 
     kind: str
     levels: np.ndarray
-    centre: float
-    scale: float
+    line: Line | None
     features: NumberFeatures | LabelFeatures
 
     @classmethod
-    def of(cls, kind: str, values: np.ndarray) -> Column:
+    def of(cls, kind: str, values: np.ndarray, *, log: bool = False) -> Column:
         """Describe a column (n,)."""
         nothing = np.zeros(0)
         if kind == "number":
-            return cls(kind, nothing, float(values.mean()), float(values.std()) or 1.0, NumberFeatures.of(values))
+            return cls(kind, nothing, Line.of(values, log), NumberFeatures.of(values, log=log))
         if kind == "count":
-            return cls(kind, nothing, 0.0, 1.0, NumberFeatures.of(np.sqrt(values)))
+            return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
         levels = np.unique(values)
         codes = np.searchsorted(levels, values).astype(np.float64)
         features = NumberFeatures.of(codes) if kind == "ordered" else LabelFeatures.of(codes, levels.size)
-        return cls(kind, levels, 0.0, 1.0, features)
+        return cls(kind, levels, None, features)
 
     @property
     def is_number(self) -> bool:
@@ -51,9 +50,9 @@ class Column:
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Values (n,) in the units of the likelihood: standardised, counted, or codes."""
-        if self.levels.size:
-            return np.searchsorted(self.levels, values).astype(np.float64)
-        return (values - self.centre) / self.scale
+        if self.line is not None:
+            return self.line.apply(values)
+        return np.searchsorted(self.levels, values).astype(np.float64) if self.levels.size else values
 
     def expand(self, values: np.ndarray) -> Features:
         """The features of values (n,) in the user's units."""
@@ -61,11 +60,15 @@ class Column:
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
 
-    def log_jacobian(self, rows: int) -> float:
-        """What the log density of so many values gains in the user's units."""
-        return -rows * float(np.log(self.scale)) if self.is_number else 0.0
+    def log_jacobian(self, values: np.ndarray) -> float:
+        """What the log density of values (n,) gains in the user's units."""
+        if self.line is None:
+            return 0.0
+        logs = float(np.log(values).sum()) if self.line.log else 0.0
+        return -len(values) * float(np.log(self.line.scale)) - logs
 
 
-def columns_of(kinds: Sequence[str], values: np.ndarray) -> tuple[Column, ...]:
-    """Describe the columns of a table (n, d)."""
-    return tuple(Column.of(kind, values[:, k]) for k, kind in enumerate(kinds))
+def columns_of(kinds: Sequence[str], values: np.ndarray, logarithm: np.ndarray | None = None) -> tuple[Column, ...]:
+    """Describe the columns of a table (n, d); those marked in ``logarithm`` (d,) are described by it."""
+    marked = np.zeros(len(kinds), dtype=bool) if logarithm is None else logarithm
+    return tuple(Column.of(kind, values[:, k], log=bool(marked[k])) for k, kind in enumerate(kinds))

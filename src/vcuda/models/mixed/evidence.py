@@ -32,11 +32,9 @@ SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 # What a cause may change in the spread has a quarter of the prior variance of what it may change in the mean.
 SPREAD_PRECISION = 4.0
 # A part of the rows begins at the best of all rows, which is near.
-STEPS_OF_PARTS = 3
+STEPS_OF_PARTS = 12
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 10.0
-import os
-TOGETHER_ON = not os.environ.get("NOGP")
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
 CHUNK = 400_000
 
@@ -106,7 +104,7 @@ class Rows:
     """
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
-        self.columns, self.count = columns, len(values)
+        self.columns, self.values, self.count = columns, values, len(values)
         self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
@@ -131,7 +129,9 @@ class Rows:
         responses = [straight / LINE for straight in self._features[False]]
         stacked = np.concatenate([*features, np.ones((1, self.count)), *responses])
         ends = np.cumsum([len(some) for some in (*features, (1,), *responses)])
-        places = [np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)]
+        places = [
+            np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)
+        ]
         width = len(features)
         return _Products(stacked @ stacked.T, places[:width], int(places[width][0]), places[width + 1 :])
 
@@ -166,16 +166,19 @@ class ColumnEvidence:
         # The sets whose parents act together, or nearly so.
         self.together: set[Set] = set()
 
-    def average(self, sets: Sequence[Set]) -> np.ndarray:
+    def average(self, sets: Sequence[Set], *, together: bool = True) -> np.ndarray:
         """The log evidence (s,), with every description as plausible as the others before the table is seen."""
-        every = np.stack(list(self.by_description(sets).values()))
+        every = np.stack(list(self.by_description(sets, together=together).values()))
         top = every.max(axis=0)
         return top + np.log(np.exp(every - top).mean(axis=0))
 
-    def by_description(self, sets: Sequence[Set]) -> dict[str, np.ndarray]:
-        """The log evidence (s,) of sets, sorted tuples that come after their subsets, by the name of the description."""
+    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
+        """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
+
+        ``together``: also with one function of all parents, which takes longest.
+        """
         found = {how.name: self.evidence(how, sets) for how in descriptions_of(self.own.kind) if not how.together}
-        if self.own.is_number and TOGETHER_ON:
+        if self.own.is_number and together:
             found[TOGETHER.name] = self._together(sets, np.stack(list(found.values())).max(axis=0))
         return found
 

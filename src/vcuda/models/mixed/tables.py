@@ -76,7 +76,7 @@ class MixedTable:
 
     def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:
         """What a sum of scores gains in the user's units."""
-        return sum(one.own.log_jacobian(one.rows.count) for one in evidences)
+        return sum(one.own.log_jacobian(one.rows.values[:, one.target]) for one in evidences)
 
 
 def candidates_kept(columns: int) -> int:
@@ -210,9 +210,7 @@ class Tabulation:
         self.sets = [sets for sets, _ in found]
         self.score = self._tabulated(self.evidences, [scores for _, scores in found])
 
-    def of_part(
-        self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None
-    ) -> TabulatedScore:
+    def of_part(self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None) -> TabulatedScore:
         """The scores of the same sets on some rows (k,)."""
         evidences = self.table.evidences(rows, before=self.evidences)
         scores = self._over_columns(lambda target: scores_of(evidences[target], self.sets[target]), on_progress)
