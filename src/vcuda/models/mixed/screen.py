@@ -31,8 +31,8 @@ from vcuda.models.sets import checked_candidates, set_sizes, sets_of
 SIDE_BY_SIDE = 1 << 16
 # With more numbers a column on average, a table of 18 candidates takes longer than the third of a second of this.
 CHEAP_WIDTH = 4.0
-# Measured with 300, 1,000 and 2,000 columns of all kinds, 1.5 numbers each, and 500 rows: 8, 35 and 88 seconds of one
-# core, 0.5, 1.3 and 2.3 gigabytes.
+# Measured with 300, 1,000 and 2,000 columns of all kinds, 1.5 numbers each, and 500 rows: 7 to 11, 37 and 88 seconds
+# of one core, at most 0.6, 1.3 and 2.3 gigabytes.
 START, SWEEP, BASE, TABLES, COLUMNS, ROWS = 1.4, 0.0045, 0.45, 1.6e-5, 1.5, 0.7
 # The products of all numbers, in gigabytes, and copies of them and of their rows while they are made.
 PRODUCTS = 3 * 8e-9
