@@ -104,21 +104,6 @@ class Sieve:
         return value, first, second
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-        """Draw noise (size,) of a mixture with these weights (K,)."""
-        component = rng.choice(cls.size, size=size, p=weights)
-        normal, width = cls.means.size, cls.edge_width
-        found = np.empty(size)
-        bell = component < normal
-        found[bell] = rng.normal(cls.means[component[bell]], cls.scales[component[bell]])
-        # The logarithm of a ratio of gamma variables has a density like exp(-w u) with a logistic edge.
-        skewed = width * np.log(rng.gamma(1.0 - width, size=size) / rng.gamma(width, size=size)) - 1.0
-        flat = rng.uniform(-cls.half_width, cls.half_width, size=size) + rng.logistic(scale=width, size=size)
-        for place, drawn in ((normal, skewed), (normal + 1, -skewed), (normal + 2, flat)):
-            found[component == place] = drawn[component == place]
-        return found
-
-    @classmethod
     def mean_of(cls, weights: np.ndarray) -> np.ndarray:
         """The mean of mixtures with these weights (..., K)."""
         skewed = cls.edge_width * float(digamma(1.0 - cls.edge_width) - digamma(cls.edge_width)) - 1.0
