@@ -195,7 +195,7 @@ def test_every_other_question_is_answered(posterior, run, tmp_path):
     assert posterior.consensus().graph.sum() == len(EDGES)
     assert posterior.ancestors(draws=20).loc["sex", "plan"] == 1
     assert posterior.paths("sex", "plan", draws=20).probability == pytest.approx(1)
-    assert posterior.blanket("grade", draws=20).members["plan"] == pytest.approx(1)
+    assert "plan" in set(posterior.blanket("grade", draws=20).members.variable)
     posterior.report(tmp_path / "report.html")
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
     for words in ("percentage points", "Kinds of columns", "count: visits", "plan: basic, family, gold"):
