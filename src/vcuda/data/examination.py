@@ -51,7 +51,7 @@ TIME = re.compile(
 )
 # Numbers that stand for missing values in many tables.
 MISSING_CODES = tuple(
-    sign * number for sign in (-1.0, 1.0) for number in (9, 99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
+    sign * number for sign in (-1.0, 1.0) for number in (99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
 )
 
 
@@ -164,7 +164,8 @@ def examined(
         faults = {k: fault for k, fault in faults.items() if k not in lacking or k not in columns.few}
         faults.setdefault(at, missing_fault([names[k] for k in lacking], columns.values[:, lacking], raw.place) + ".")
     values, labels = (columns.values, columns.labels) if len(kept) == len(names) else columns.narrowed(kept)
-    found = found_kinds(values, labels, ordered=[at for at, k in enumerate(kept) if k in columns.ordered])
+    ordered = [at for at, k in enumerate(kept) if k in columns.ordered]
+    found = found_kinds(values, labels, ordered=ordered, whole=columns.whole[kept])
     for at, k in enumerate(kept):
         asked = how.kinds.get(names[k])
         if asked is None:
@@ -230,6 +231,7 @@ class _Columns:
         for k, own in read.labels.items():
             self._order_labels(k, own.names, own.in_order)
         self._label_truth_values()
+        self.whole = whole_columns(self.values)
         self.present = (~np.isnan(self.values)).sum(axis=0)
         self.least, self.largest = np.fmin.reduce(self.values, axis=0), np.fmax.reduce(self.values, axis=0)
 
@@ -289,7 +291,7 @@ class _Columns:
         for k, own in self._by_column.items():
             if k not in found and self.names[k] not in self.how.kinds and (one := self._unfit_labels(k, own)):
                 found[k] = one
-        for k in np.flatnonzero(whole_columns(self.values)).tolist():
+        for k in np.flatnonzero(self.whole).tolist():
             if k not in (found | self._by_column) and self.names[k] not in self.how.kinds and self._identifies(k):
                 found[k] = Unfit(
                     "holds another whole number in every row, as an identifier does",
@@ -446,9 +448,9 @@ def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnL
                 continue
             low, high = float(others.min()), float(others.max())
             away = low - ends[k] if lower else ends[k] - high
-            # -9 in a column of positive numbers is odd as well; 9 at the end of a scale is not.
-            alone = lower and low >= 0 and ends[k] < -1 and low - ends[k] > (high - low) / 10
-            if np.unique(others[:1000]).size > 1 and (away > 2 * (high - low) or alone):
+            # -99 among numbers that are never negative is odd as well, wide as their range may be.
+            alone = lower and low >= 0 and away > (high - low) / 10
+            if low < high and (away > 2 * (high - low) or alone):
                 found.setdefault(float(ends[k]), []).append(names[k])
     return [
         f"{code:g} in column{'s' if len(chosen) > 1 else ''} {listed(chosen)} lies far from all other cells, as a code "
