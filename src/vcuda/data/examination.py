@@ -150,7 +150,7 @@ def examined(
     notes = columns.notes
     unfit, faults = columns.unfit(), columns.faults()
     refused = how.strict or insists
-    by_name = {names[k]: one for k, one in unfit.items()}
+    by_name = {names[k]: unfit[k] for k in sorted(unfit)}
     faults = {k: fault for k, fault in faults.items() if k not in unfit}
     faults |= {k: one.refusal(names[k]) for k, one in unfit.items() if refused or names[k] in how.kinds}
     kept = [k for k in range(len(names)) if k not in unfit]

@@ -155,7 +155,7 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
     missing = [_is_missing(cell) for cell in held]
     if not all(missing) and all(none or isinstance(cell, str) for cell, none in zip(held, missing, strict=True)):
         read = without_marks(_numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)]))
-        if _share_of_numbers(read) > MOSTLY:
+        if _share_of_numbers(read) > MOSTLY and not _are_codes(read):
             row = int(np.argmin(missing))
             refuse.cell(row, held[row], "which is text and not a number", f"{TEXT_REMEDY} (pandas.to_numeric)")
         return _no_dates(read, refuse)
@@ -206,8 +206,7 @@ def parsed_text(cells: Sequence[str | None], refuse: Refusal) -> Column:
         whole = not any(set(name.lower()) & set(".einf") for name in names)
         values = known[np.where(np.isnan(values), len(names), values).astype(np.int64)]
         return Column(values, "integer" if whole else "real", None, read.marks)
-    lettered = all(number is not None or LETTERED.fullmatch(name) for name, number in zip(names, numbers, strict=True))
-    if _share_of_numbers(read) <= MOSTLY or lettered:
+    if _share_of_numbers(read) <= MOSTLY or _are_codes(read):
         return _no_dates(read, refuse)
     bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
@@ -252,6 +251,13 @@ def _share_of_numbers(column: Column) -> float:
     counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
     alike = [as_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
+
+
+def _are_codes(column: Column) -> bool:
+    """Whether text is whole numbers, some of which have a letter."""
+    assert column.labels is not None
+    lettered = [bool(LETTERED.fullmatch(name)) for name in column.labels.names]
+    return any(lettered) and all(own or name.isdigit() for name, own in zip(column.labels.names, lettered, strict=True))
 
 
 def _no_dates(column: Column, refuse: Refusal) -> Column:
