@@ -1,7 +1,9 @@
 """Kinds of columns: how they are found, asked for and refused, what is left out of a table, and what is missing."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError
 from vcuda.outputs.reproduction import python_lines, shell_line
 
+PAGE = Path(__file__).parent.parent / "docs" / "kinds.md"
 ROWS = 200
 RNG = np.random.default_rng(7)
 WEIGHT, HEIGHT = RNG.normal(80, 5, ROWS), RNG.normal(170, 9, ROWS)
@@ -126,6 +129,11 @@ def test_columns_rows_and_logarithms_keep_kinds():
 def test_fingerprints_know_kinds():
     numbers = np.random.default_rng(0).normal(size=(30, 3))
     assert vcuda.as_dataset(numbers).fingerprint == vcuda.Dataset(("X1", "X2", "X3"), numbers).fingerprint
+    # As versions that knew no kinds computed them: their checkpoints can be resumed.
+    rounded = np.round(np.random.default_rng(0).normal(size=(30, 3)), 6)
+    labels = pd.DataFrame({"a": ["x", "y", "z"] * 4, "b": ["p", "q"] * 6})
+    assert vcuda.as_dataset(rounded).fingerprint.startswith("5d64d1e216a53935")
+    assert vcuda.as_dataset(labels).fingerprint.startswith("5f6bf60ec8de5f63")
     prints = {
         vcuda.as_dataset(beside_numbers(LIKERT), kinds=kinds).fingerprint
         for kinds in ({}, {"odd": "label"}, {"odd": "number"}, {"odd": "ordered"})
@@ -635,3 +643,14 @@ def test_tables_that_people_have_are_read_as_they_are(name, tmp_path):
         assert set(data.kinds) <= set(KINDS)
         for k, own in enumerate(data.categories or (None,) * data.d):
             assert (own is not None) == (not pd.api.types.is_numeric_dtype(table[data.names[k]]))
+
+
+def test_every_block_of_the_page_prints_what_it_shows(capsys):
+    scope: dict = {}
+    blocks = re.findall(
+        r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert len(blocks) == 3
+    for code, shown in blocks:
+        exec(compile(code, str(PAGE), "exec"), scope)
+        assert capsys.readouterr().out == shown
