@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import vcuda
+from vcuda.data.categorical import codes_by_label
 from vcuda.data.examination import TableError
 from vcuda.data.kinds import KINDS, grid_step
 from vcuda.data.streaming import StreamedTable, open_table
@@ -272,6 +273,7 @@ def test_labels_that_are_numbers_need_a_model_for_labels():
 # What is left out --------------------------------------------------------------------------------------------
 
 DAYS = pd.date_range("2024-01-01", periods=ROWS)
+VISITS = RNG.poisson(3, ROWS)
 LEFT_OUT = {
     "words that identify": (
         [f"P{k:03}" for k in range(ROWS)],
@@ -388,6 +390,20 @@ def test_new_rows_are_read_as_the_fitted_ones():
     assert estimator.fit(wide).posterior_.names == ("X2", "X3")
     assert estimator.n_features_in_ == 3
     assert np.isfinite(estimator.score(wide))
+
+
+def test_new_rows_of_all_kinds_are_coded_by_the_fitted_labels():
+    table = beside_numbers(np.resize(["red", "green", "blue"], ROWS), "colour").assign(sex=np.resize(["f", "m"], ROWS))
+    known = vcuda.as_dataset(table).categories
+    assert known == (None, None, ("blue", "green", "red"), ("f", "m"))
+    some = vcuda.as_dataset(table[table["colour"] != "blue"])
+    np.testing.assert_array_equal(np.unique(codes_by_label(some, known)[:, 2]), [1, 2])
+    np.testing.assert_array_equal(codes_by_label(some, known)[:, :2], some.values[:, :2])
+    strange = vcuda.as_dataset(table.replace("green", "teal"))
+    with pytest.raises(DataError, match=r"data row 2 of column 'colour' holds 'teal', which the fitted table did not"):
+        codes_by_label(strange, known)
+    with pytest.raises(DataError, match=r"column 'sex' holds labels \('f' and 'm'\), and that of the fitted"):
+        codes_by_label(some, (*known[:3], None))
 
 
 # What is missing ---------------------------------------------------------------------------------------------
@@ -531,6 +547,36 @@ def test_streamed_tables_have_kinds(tmp_path):
     assert asked.fingerprint != found.fingerprint
     with pytest.raises(DataError, match="kinds names 'old'"):
         open_table(tmp_path / "t.csv", streamed=True, how=ReadOptions.of({"old": "label"}))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_what_is_no_variable_is_left_out_of_streamed_tables(ending, tmp_path, run):
+    table = beside_numbers(7).assign(id=IDENTIFIERS, day=DAYS, name=[f"P{k}" for k in range(ROWS)], visits=VISITS)
+    path = tmp_path / f"t.{ending}"
+    table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+    found = open_table(path, streamed=True)
+    assert isinstance(found, StreamedTable)
+    assert found.names == ("weight", "height", "visits")
+    assert [name for name, _ in found.sample.left_out] == ["id", "day", "name", "odd"]
+    assert found.notes == (
+        "Column 'id' holds another whole number in every row, as an identifier does, and was left out: to use it, say "
+        "that it is a variable by its kind (kinds=, --kind).",
+        "Column 'day' holds dates or times and was left out: to use it, turn it into a number, such as days since the "
+        "start, or into labels, such as the weekday.",
+        "Column 'name' has more than 50 different labels, as an identifier or free text does, and was left out: to use "
+        "it, join its labels into fewer categories.",
+        "Column 'odd' does not vary (7 in every row) and was left out; it has neither causes nor effects.",
+        "Column 'visits' holds small whole numbers from 0 or 1 on, taken as count: if they count nothing, say their "
+        "kind (kinds=, --kind).",
+    )
+    in_memory = vcuda.as_dataset(path)
+    assert (in_memory.names, in_memory.kinds) == (found.names, found.kinds)
+    assert vcuda.fit(path, streamed=True, model="linear", engine="exact").names == found.names
+    for wish in ({"strict": True}, {"columns": ["weight", "height", "name"]}, {"columns": ["weight", "height", "odd"]}):
+        with pytest.raises(DataError, match=r"leave the column out \(exclude=, --exclude\)"):
+            vcuda.fit(path, streamed=True, **wish)
+    with pytest.raises(TableError, match="'odd' does not vary"):
+        vcuda.fit(path, streamed=True, exclude=["height", "visits"])
 
 
 # Tables that people have -------------------------------------------------------------------------------------

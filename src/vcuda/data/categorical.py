@@ -75,24 +75,32 @@ def all_labels(data: Any) -> Categories | None:
     return None if found is None or None in found else found
 
 
-def codes_by_label(data: Dataset, categories: Categories) -> FloatArray:
-    """The cells (n, d) as codes for these labels, whatever codes the table itself has for them."""
-    table = as_categories(data)
-    labels = all_labels(table)
-    assert labels is not None
-    values = np.empty_like(table.values)
-    for k, (own, known) in enumerate(zip(labels, categories, strict=True)):
-        strange = [code for code, label in enumerate(own) if label not in known]
+def codes_by_label(data: Dataset, categories: ColumnLabels) -> FloatArray:
+    """The cells (n, d) with codes for these labels, whatever codes the table itself has for them.
+
+    Columns for which no labels are given hold numbers, and stay as they are.
+    """
+    values = data.values.copy()
+    for k, (name, known) in enumerate(zip(data.names, categories, strict=True)):
+        own = None if data.categories is None else data.categories[k]
+        if known is None:
+            if own is not None:
+                raise DataError(
+                    f"{data.source}: column {shortened(name)} holds labels ({listed(own, 3)}), and that of the fitted "
+                    "table holds numbers: give it numbers."
+                )
+            continue
+        check_no_label_missing(data, [k])
+        present, at = np.unique(data.values[:, k], return_inverse=True)
+        labels = [number_label(value) if own is None else own[int(value)] for value in present]
+        strange = [number for number, label in enumerate(labels) if label not in known]
         if strange:
-            row = int(np.argmax(np.isin(table.values[:, k], strange)))
+            row = int(np.argmax(np.isin(at, strange)))
             raise DataError(
-                f"{data.source}: {data_row(row)} of column {shortened(data.names[k])} holds "
-                f"{shortened(own[strange[0]])}, which the fitted table did not ({listed(known)}): leave out such rows, "
-                "or fit again with some of them."
+                f"{data.source}: {data_row(row)} of column {shortened(name)} holds {shortened(labels[at[row]])}, which "
+                f"the fitted table did not ({listed(known)}): leave out such rows, or fit again with some of them."
             )
-        values[:, k] = np.array([known.index(label) for label in own], dtype=np.float64)[
-            table.values[:, k].astype(np.int64)
-        ]
+        values[:, k] = np.array([known.index(label) for label in labels], dtype=np.float64)[at]
     return values
 
 

@@ -127,6 +127,23 @@ DATES = Unfit(
 )
 
 
+def constant_column(value: str, everywhere: str) -> Unfit:
+    """A column with one value."""
+    return Unfit(f"does not vary ({value} {everywhere})", "do not vary", CONSTANT)
+
+
+IDENTIFIER_NUMBERS = Unfit(
+    "holds another whole number in every row, as an identifier does",
+    "hold another whole number in every row, as identifiers do",
+    f", or say that it is a variable by its kind {HOW_TO_SET_KINDS}",
+)
+MANY_LABELS = Unfit(
+    f"has more than {MOST_LABELS} different labels, as an identifier or free text does",
+    f"have more than {MOST_LABELS} different labels, as identifiers or free text do",
+    ", or join its labels into fewer categories",
+)
+
+
 class Examined(NamedTuple):
     """The columns that are variables: their positions among those that were read, their cells, labels and kinds, notes,
     and names and reasons of those that were left out."""
@@ -178,11 +195,23 @@ def examined(
     if faults:
         raise _refusal(raw.source, names, kept, found, by_name, faults)
     taken = [names[k] for k in kept]
-    notes += _left_out_notes(by_name)
+    notes += left_out_notes(by_name)
     notes += kind_notes(taken, found)
     notes += missing_code_notes(taken, values, labels)
     left_out = tuple((name, one.fault) for name, one in by_name.items())
     return Examined(kept, values, labels, tuple(one.kind for one in found), notes, left_out)
+
+
+def unfit_in_first_rows(
+    read: Cells, names: Sequence[str], raw: RawTable, *, how: ReadOptions, insists: bool
+) -> dict[str, Unfit]:
+    """The columns, by name, that the first rows of a table show to be no variables; refused where somebody insists."""
+    unfit = _Columns(read, names, raw, replace(how, kinds={}, missing_values=())).unfit(all_rows=False)
+    found = {names[k]: unfit[k] for k in sorted(unfit) if names[k] not in how.kinds}
+    if found and (how.strict or insists):
+        sentences = [f"{raw.source}: {one.refusal(name)}" for name, one in found.items()]
+        raise TableError(sentences[0], sentences)
+    return found
 
 
 def with_read_options(data: Dataset, how: ReadOptions) -> Dataset:
@@ -275,9 +304,12 @@ class _Columns:
                 self.values[:, k] = positions(column, present)
                 self._by_column[k] = tuple(TRUTH[int(value)] for value in present)
 
-    def unfit(self) -> dict[int, Unfit]:
-        """The columns that are no variables, by position."""
+    def unfit(self, *, all_rows: bool = True) -> dict[int, Unfit]:
+        """The columns that are no variables, by position; of the first rows, those that others cannot make one."""
         found = {k: DATES for k, fault in self.read.faults.items() if fault.is_date}
+        if not all_rows:
+            many = {k: MANY_LABELS for k, own in self._by_column.items() if len(own) > MOST_LABELS}
+            return found | many | self._identifiers()
         readable = [k not in self.read.faults for k in range(len(self.names))]
         for k in np.flatnonzero((self.present == 0) & readable).tolist():
             found[k] = Unfit("has no value", "have no value", "")
@@ -285,20 +317,19 @@ class _Columns:
             own = self._by_column.get(k)
             value = f"{self.least[k]:g}" if own is None else shortened(own[0])
             everywhere = "in every row" if self.present[k] == len(self.values) else "wherever it is not missing"
-            found[k] = Unfit(f"does not vary ({value} {everywhere})", "do not vary", CONSTANT)
+            found[k] = constant_column(value, everywhere)
         if self.how.are_variables:
             return found
         for k, own in self._by_column.items():
             if k not in found and self.names[k] not in self.how.kinds and (one := self._unfit_labels(k, own)):
                 found[k] = one
-        for k in np.flatnonzero(self.whole).tolist():
-            if k not in (found | self._by_column) and self.names[k] not in self.how.kinds and self._identifies(k):
-                found[k] = Unfit(
-                    "holds another whole number in every row, as an identifier does",
-                    "hold another whole number in every row, as identifiers do",
-                    f", or say that it is a variable by its kind {HOW_TO_SET_KINDS}",
-                )
-        return found
+        return found | {
+            k: one for k, one in self._identifiers().items() if k not in found and self.names[k] not in self.how.kinds
+        }
+
+    def _identifiers(self) -> dict[int, Unfit]:
+        numbers = [k for k in np.flatnonzero(self.whole).tolist() if k not in self._by_column]
+        return {k: IDENTIFIER_NUMBERS for k in numbers if self._identifies(k)}
 
     def _unfit_labels(self, k: int, labels: tuple[str, ...]) -> Unfit | None:
         row = int(np.argmin(np.isnan(self.values[:, k])))
@@ -311,12 +342,8 @@ class _Columns:
                 where,
             )
         if len(labels) > MOST_LABELS:
-            return Unfit(
-                f"has {len(labels):,} different labels, more than {MOST_LABELS}, as an identifier or free text does",
-                f"have more than {MOST_LABELS} different labels, as identifiers or free text do",
-                ", or join its labels into fewer categories",
-                where,
-            )
+            count = f"has {len(labels):,} different labels, more than {MOST_LABELS}, as an identifier or free text does"
+            return MANY_LABELS._replace(fault=count, where=where)
         return None
 
     def _identifies(self, k: int) -> bool:
@@ -386,7 +413,7 @@ def _refusal(
     return TableError(message, sentences, reports)
 
 
-def _left_out_notes(unfit: Mapping[str, Unfit]) -> list[str]:
+def left_out_notes(unfit: Mapping[str, Unfit]) -> list[str]:
     """A sentence for every reason to leave out columns."""
     groups: dict[str, list[str]] = {}
     for name, one in unfit.items():
