@@ -246,6 +246,16 @@ def test_kinds_of_a_dataset_can_be_changed():
         vcuda.as_dataset(data, kinds={"weight": "count"})
 
 
+def test_notes_on_kinds_follow_the_columns_and_kinds_of_a_dataset():
+    data = vcuda.as_dataset(beside_numbers(LIKERT).assign(more=LIKERT[::-1]))
+    assert "Columns 'odd' and 'more' hold" in data.notes[0]
+    assert "Column 'odd' holds few" in vcuda.as_dataset(data, exclude=["more"]).notes[0]
+    assert "Column 'more' holds few" in vcuda.as_dataset(data, kinds={"odd": "count"}).notes[0]
+    assert vcuda.as_dataset(data, kinds={"odd": "count", "more": "ordered"}).notes == ()
+    asked = vcuda.as_dataset(beside_numbers(LIKERT), kinds={"odd": "ordered"})
+    assert vcuda.as_dataset(asked, exclude=["height"]).notes == ()
+
+
 def test_kinds_are_stored_and_repeated(run, tmp_path):
     path = tmp_path / "t.csv"
     beside_numbers(LIKERT, "how = good").to_csv(path, index=False)
@@ -432,6 +442,14 @@ def test_marks_of_missing_values_are_missing(column, mark, tmp_path, run):
         assert "Note: Cells '?' of column 'odd' were taken as missing values." in answer.out
 
 
+@pytest.mark.parametrize("form", ["${:,.2f}", "{:.1f}%", "{:.0f} €", "{:,.2f}"])
+def test_numbers_as_spreadsheets_show_them_are_refused_and_not_left_out(form, tmp_path):
+    path = tmp_path / "t.csv"
+    beside_numbers([form.format(1000 * cell) for cell in WEIGHT]).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"data row 1 .* of column 'odd' holds .*, not a number: write .*numbers"):
+        vcuda.as_dataset(path)
+
+
 def test_plus_and_minus_are_labels():
     data = vcuda.as_dataset(beside_numbers(RNG.choice(["+", "-"], ROWS)))
     assert data.categories[2] == ("+", "-")
@@ -545,6 +563,8 @@ def test_streamed_tables_have_kinds(tmp_path):
     asked = open_table(tmp_path / "t.csv", streamed=True, how=ReadOptions.of({"odd": "label"}))
     assert asked.kinds[2] == "label"
     assert asked.fingerprint != found.fingerprint
+    with pytest.raises(ConfigError, match=r"'odd' has kind label .*, and labels need a table in memory"):
+        vcuda.fit(tmp_path / "t.csv", streamed=True, kinds={"odd": "label"})
     with pytest.raises(DataError, match="kinds names 'old'"):
         open_table(tmp_path / "t.csv", streamed=True, how=ReadOptions.of({"old": "label"}))
 

@@ -43,8 +43,8 @@ def check(table: Table, as_json: Json = False, **given: Any) -> None:
             columns = [report._asdict() for report in error.columns]
             show_json({"usable": False, "columns": columns, "faults": list(error.faults), "notes": []})
         else:
-            say(results(), "The columns that can be read:")
-            _show_kinds(error.columns)
+            if error.columns:
+                _show_kinds(error.columns)
             say(remarks(), *(f"vcuda: {fault}" for fault in error.faults))
         raise typer.Exit(UNUSABLE_INPUT) from None
     streamed = isinstance(data, StreamedTable)

@@ -230,7 +230,18 @@ def with_read_options(data: Dataset, how: ReadOptions) -> Dataset:
         fault = kind_fault(how.kinds[name], data.values[:, k], own, data_row)
         if fault is not None:
             raise DataError(f"{data.source}: column {shortened(name)} {fault[0]}: {fault[1]}.")
-    return replace(data, kinds=tuple(map(how.kinds.get, data.names, data.kinds)))
+    before = set(notes_on_kinds(data))
+    table = replace(data, kinds=tuple(map(how.kinds.get, data.names, data.kinds)))
+    others = table.take([k for k, name in enumerate(data.names) if name not in how.kinds])
+    kept = [note for note in data.notes if note not in before]
+    return replace(table, notes=(*kept, *(notes_on_kinds(others) if len(kept) < len(data.notes) else ())))
+
+
+def notes_on_kinds(data: Dataset) -> list[str]:
+    """The notes on kinds that the rules found and that the table has."""
+    found = found_kinds(data.values, data.categories)
+    same = [one._replace(note=one.note and one.kind == own) for one, own in zip(found, data.kinds, strict=True)]
+    return kind_notes(data.names, same)
 
 
 def described(data: Dataset) -> list[ColumnReport]:

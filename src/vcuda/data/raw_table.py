@@ -24,6 +24,9 @@ COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 MOSTLY = 0.5
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
+# Numbers with what spreadsheets show around them: $1,257.30, 1.3 %, 1'250.
+DRESSED = re.compile(r"[$€£¥]? ?[+-]?\d[\d.,' ]*[%$€£¥]?", flags=re.ASCII)
+THOUSANDS = re.compile(r"[+-]?\d{1,3}([,' ]\d{3})+(\.\d*)?", flags=re.ASCII)
 # A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
 LETTERED = re.compile(r"\d+ ?[A-Za-z]")
 # What people write where a value is missing, in lower case; files have some more that Arrow knows.
@@ -212,6 +215,8 @@ def parsed_text(cells: Sequence[str | None], refuse: Refusal) -> Column:
     remedy = "write a number there, or leave out the row or the column"
     if DECIMAL_COMMA.fullmatch(str(cells[bad])):
         remedy = "write numbers with a decimal point and without commas"
+    elif DRESSED.fullmatch(str(cells[bad]).strip()):
+        remedy = "write plain numbers, without signs of currency or per cent and without marks between thousands"
     return refuse.cell(bad, cells[bad], "which is not a number", remedy)
 
 
@@ -245,12 +250,20 @@ def without_marks(column: Column) -> Column:
 
 
 def _share_of_numbers(column: Column) -> float:
-    """Of the cells of a column of text that are there; those with a decimal comma are numbers too."""
+    """Of the cells of a column of text that are there; those with a decimal comma or a per cent sign are numbers."""
     assert column.labels is not None
     values = np.asarray(column.values)
     counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
-    alike = [as_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
+    alike = [as_number(name) is not None or _is_dressed(name) for name in column.labels.names]
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
+
+
+def _is_dressed(name: str) -> bool:
+    """Whether a text is a number with a decimal comma, a sign of currency or per cent, or marks between thousands."""
+    if DECIMAL_COMMA.fullmatch(name) or THOUSANDS.fullmatch(name):
+        return True
+    # Dates and versions have several points or spaces, and no sign.
+    return bool(DRESSED.fullmatch(name)) and (name[0] in "$€£¥" or name[-1] in "%$€£¥")
 
 
 def _are_codes(column: Column) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from vcuda.data.categorical import as_categories, check_no_label_missing, has_few_values
 from vcuda.data.kinds import HOW_TO_SET_KINDS, MOST_LABELS
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, listed, shortened
+from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.exact import Exact
@@ -29,6 +30,11 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
     labels = _label_columns(table)
     if not labels and not asked:
         return table, model, []
+    if isinstance(table, StreamedTable):
+        raise ConfigError(
+            f"column {_example(table, labels[0])}, and labels need a table in memory: leave its kind out, or read the "
+            "table at once (streamed=False, --in-memory)"
+        )
     if labels:
         check_no_label_missing(table, labels)
     sentences = []
