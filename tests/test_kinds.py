@@ -16,7 +16,7 @@ from vcuda.data.categorical import codes_by_label
 from vcuda.data.examination import TableError
 from vcuda.data.kinds import KINDS, grid_step
 from vcuda.data.streaming import StreamedTable, open_table
-from vcuda.errors import ConfigError, DataError
+from vcuda.errors import ConfigError, DataError, KnowledgeError
 from vcuda.outputs.reproduction import python_lines, shell_line
 
 PAGE = Path(__file__).parent.parent / "docs" / "kinds.md"
@@ -364,6 +364,12 @@ def test_several_columns_share_a_sentence():
         "Columns 'x' and 'y' hold another label in every row, as identifiers or free text do, and were left out: to "
         "use them, join their labels into few categories.",
     )
+
+
+def test_knowledge_of_a_column_that_is_left_out_is_refused_with_the_reason():
+    known = vcuda.Knowledge(tiers=[["day"], ["weight", "height"]])
+    with pytest.raises(KnowledgeError, match="'day', which was left out of the table, since it holds dates"):
+        vcuda.fit(beside_numbers(DAYS, "day"), knowledge=known)
 
 
 IDENTIFIERS = RNG.choice(10**6, ROWS, replace=False)

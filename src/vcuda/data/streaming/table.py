@@ -80,6 +80,11 @@ class StreamedTable:
         return self.sample.notes
 
     @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """Names of columns that are no variables, with the reason."""
+        return tuple((name, one.fault) for name, one in self.unfit.items())
+
+    @property
     def fingerprint(self) -> str:
         """That of the statistics, and of kinds that somebody asked for; those that are found depend on the cells."""
         if not self.how.kinds:
@@ -125,7 +130,7 @@ class StreamedTable:
             drawn,
             kinds=tuple(one.kind for one in found),
             notes=(*drawn.notes, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
-            left_out=tuple((name, one.fault) for name, one in self.unfit.items()),
+            left_out=self.left_out,
         )
         return with_read_options(drawn, self.how)
 
