@@ -17,6 +17,7 @@ from vcuda.data.examination import TableError
 from vcuda.data.kinds import KINDS, grid_step
 from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError, KnowledgeError
+from vcuda.infer import checkpoint_files
 from vcuda.outputs.reproduction import python_lines, shell_line
 
 PAGE = Path(__file__).parent.parent / "docs" / "kinds.md"
@@ -271,6 +272,22 @@ def test_kinds_are_stored_and_repeated(run, tmp_path):
     assert "    kinds={'how = good': 'number'}," in python_lines(posterior)
     estimator = vcuda.CausalPosterior(kinds={"odd": "number"}, model="linear", engine="exact")
     assert estimator.fit(beside_numbers(LIKERT)).posterior_.provenance["data"]["kinds"] == {"odd": "number"}
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_resumed_keeps_the_kinds(run, tmp_path, monkeypatch):
+    for name, value in (("PATIENCE", 0.0), ("APART", 0.0), ("WRITING", 1e9)):
+        monkeypatch.setattr(checkpoint_files, name, value)
+    path, folder = tmp_path / "t.csv", tmp_path / "run"
+    beside_numbers(LIKERT).to_csv(path, index=False)
+    flags = ("--model", "linear", "--no-report", "--engine", "variational", "--kind", "odd=count", "--missing", "-999")
+    assert run("fit", path, "-o", folder, *flags, "--time-limit", 1e-9).code == 0
+    answer = run("fit", "--resume", folder, "--kind", "odd=number")
+    assert answer.code == 2
+    assert "leave --kind out" in answer.err
+    assert run("fit", "--resume", folder, "--time-limit", 1000).code == 0
+    assert vcuda.Posterior.load(folder).provenance["data"]["kinds"] == {"odd": "count"}
+    assert vcuda.Posterior.load(folder).provenance["missing_values"] == ["-999"]
 
 
 def test_labels_that_are_numbers_need_a_model_for_labels():
