@@ -145,7 +145,8 @@ def test_laplace_is_near_importance_sampling(name):
         spread = 1.1 * (draws - centre).T @ ((draws - centre) * shares[:, None])
     exact = logsumexp(ratios) - np.log(len(ratios))
     error = np.std(np.exp(ratios - exact)) / np.sqrt(len(ratios))
-    tolerance = 1.5 if "shape" in name else 0.1
+    # The weights of many components that are not needed have skewed posteriors.
+    tolerance = 2.5 if "shape" in name else 0.1
     assert error < tolerance / 3
     assert found.log_evidence[0] == pytest.approx(exact, abs=tolerance)
 

@@ -10,6 +10,7 @@ import pytest
 
 import vcuda
 from vcuda.data.columns import ColumnChoice
+from vcuda.data.examination import ReadOptions
 from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError
 from vcuda.infer.workers import Serial
@@ -125,7 +126,7 @@ def test_what_memory_cannot_help_is_refused_without_reading_into_it(last, told, 
     path = tmp_path / "table.csv.gz"
     path.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,0\n2,1,0\n1,1,0\n" * 200 + last))
     with pytest.raises(DataError, match=told):
-        open_table(path)
+        open_table(path, how=ReadOptions.of(strict=True))
 
 
 def test_files_that_are_no_tables_are_refused_with_a_sentence(tmp_path):

@@ -44,8 +44,8 @@ def check(table: Table, as_json: Json = False, **given: Any) -> None:
             columns = [report._asdict() for report in error.columns]
             show_json({"usable": False, "columns": columns, "faults": list(error.faults), "notes": []})
         else:
-            say(results(), "The columns that can be read:")
-            _show_kinds(error.columns)
+            if error.columns:
+                _show_kinds(error.columns)
             say(remarks(), *(f"vcuda: {fault}" for fault in error.faults))
         raise typer.Exit(UNUSABLE_INPUT) from None
     streamed = isinstance(data, StreamedTable)
@@ -98,6 +98,8 @@ def _show_kinds(reports: Sequence[ColumnReport]) -> None:
 
 def _show_columns(data: Dataset | StreamedTable, reports: Sequence[ColumnReport]) -> None:
     """The kind of every column and why, and what its cells are like: labels first, then numbers."""
+    from vcuda.data.dataset import Dataset
+
     labels = data.categories or (None,) * data.d
     shown = range(min(data.d, LISTED_COLUMNS))
     missing = None if data.missing is None else data.missing.sum(axis=0)
@@ -114,8 +116,7 @@ def _show_columns(data: Dataset | StreamedTable, reports: Sequence[ColumnReport]
     rows = []
     for k in shown:
         if (own := labels[k]) is not None:
-            rows_of: Dataset = getattr(data, "sample", data)
-            cells = rows_of.values[:, k]
+            cells = (data if isinstance(data, Dataset) else data.sample).values[:, k]
             counts = [int((cells == code).sum()) for code in range(len(own))]
             share = f"{max(counts) / max(1, sum(counts)):.0%}"
             rows.append(described(k, shortened(own[counts.index(max(counts))]), share, str(min(counts))))

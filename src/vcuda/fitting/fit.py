@@ -77,7 +77,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     table, model, kind_sentences = resolve_kinds(table, call)
     graph_prior = _prior(call, table)
     known: Any = call.knowledge
-    rules = known.for_columns(table.names, edge_probability=graph_prior.edge_probability) if known else None
+    probability = graph_prior.edge_probability
+    rules = known.for_columns(table.names, edge_probability=probability, left_out=table.left_out) if known else None
     rules = rules_of_design(table, rules)
     edges = prior_of_rules(table.d, graph_prior.edge_probability, rules, over=graph_prior.over)
     marked = None if call.log is None else _marked(call.log, table.names)

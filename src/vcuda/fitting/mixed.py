@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,8 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     else:
         outcome, info = fit_prepared(request, prepared, Mixed(), engine)
         said = [
-            f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
+            f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal "
+            "noise."
         ]
     info["choice"]["sentences"][:0] = said
     info["choice"]["log_evidence"] = {
@@ -188,8 +190,8 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     sentences += _noise_sentences(prepared)
     if len(rows) > 1:
         sentences.append(
-            f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some of "
-            "them support is not stated as sure."
+            f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
+            "of them support is not stated as sure."
         )
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
@@ -235,9 +237,7 @@ def _searched(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, count),
                 _problem(request, prepared, score, number),
-                progress=lambda step, report=report: report(
-                    0.9 + 0.1 * min(step.done / max(step.total, 1e-9), 1.0), detail=step.detail
-                ),
+                progress=partial(_forward, report),
                 deadline=_deadline(request, count - number + 1),
             )
         except KeyboardInterrupt:
@@ -247,11 +247,16 @@ def _searched(
         if outcome.status.code != "interrupted" or not outcomes:
             outcomes.append(outcome)
         if outcome.status.code != "interrupted":
-            request.checkpointer.keep(name, given, lambda outcome=outcome: described(outcome, {}))
+            request.checkpointer.keep(name, given, partial(described, outcome, {}))
         left = request.seconds_left()
         if number < count and left is not None and left <= 0:
             return outcomes, TIME_LIMIT
     return outcomes, None
+
+
+def _forward(report: Callable[..., None], step: Progress) -> None:
+    """Progress of a search, which is the last tenth of a part."""
+    report(0.9 + 0.1 * min(step.done / max(step.total, 1e-9), 1.0), detail=step.detail)
 
 
 def _deadline(request: Request, left: int) -> float | None:

@@ -62,14 +62,14 @@ class Sieve:
 
     The weights are a softmax of ``logits``, normal around ``centres``: mostly a standard normal distribution unless the
     rows say otherwise. Fixed components cannot change places. Normal ones express skew, two humps and heavy tails; an
-    exponential distribution, its mirror image and a uniform one, all with their edges a little smoothed, express bounds.
+    exponential distribution, its mirror image and a uniform one, with their edges a little smoothed, express bounds.
     """
 
     means = np.array([0.0, -0.4, 0.4, -1.2, 1.2, -2.0, 2.0, 0.0, 0.0])
     scales = np.array([1.0, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 3.0, 9.0])
     # Behind the normal components: exponential, mirrored, uniform, each of mean near zero and variance near one; the
     # logistic function, so wide, takes the place of their edges.
-    edge_width = 0.1
+    edge_width = 0.04
     half_width = float(np.sqrt(3.0))
     centres = np.array([0.0, -2.0, -2.0, -2.0, -2.0, -2.0, -2.0, -3.0, -3.0, -2.0, -2.0, -2.0])
     spread = 1.5

@@ -6,7 +6,7 @@ from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import Family
 
-__all__ = ["FAMILY", "Mixed"]
+__all__ = ["FAMILY", "Mixed", "MixedPredictive"]
 
 FAMILY = Family(
     name="mixed",

@@ -207,8 +207,8 @@ class ColumnEvidence:
                 found[how.name][tried] = self.evidence(how, [sets[place] for place in tried])
         if self.before is None:
             heights = np.stack(list(found.values()))
-            for how, own in zip(found, heights > heights.max(axis=0) - NEAR, strict=True):
-                self.near.setdefault(how, set()).update(
+            for name, own in zip(found, heights > heights.max(axis=0) - NEAR, strict=True):
+                self.near.setdefault(name, set()).update(
                     parents for parents, is_near in zip(sets, own, strict=True) if is_near
                 )
         return found
@@ -227,7 +227,7 @@ class ColumnEvidence:
             if how.together:
                 found[some] = [self._together(parents) for parents in chosen]
             elif self.own.is_number and how.is_closed:
-                found[some] = self._closed(how.smooth, self._alpha(how.smooth, chosen), chosen)
+                found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
             else:
                 # Probabilities of labels are at most one, whatever the approximation says.
                 evidence = self.fitted(how, chosen)[1].log_evidence
@@ -318,14 +318,14 @@ class ColumnEvidence:
         return Bernoulli.of(self.y) if levels == 2 else Softmax.of(self.y, levels)
 
     def fitted(self, how: Description, sets: Sequence[Set]) -> tuple[Likelihood, Fitted]:
-        """Fit sets that have about as many features; behind the weights of a set are those of features that are zero."""
+        """Fit sets that have about as many features; behind the weights of a set are those of features of zeros."""
         likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
         width = padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
         design = np.zeros((len(sets), 1 + width, self.rows.count))
         design[:, 0] = 1.0
         for place, parents in enumerate(sets):
-            found = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
-            design[place, 1 : 1 + len(found)] = found
+            own = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
+            design[place, 1 : 1 + len(own)] = own
         precision = prior_precision(how, likelihood, design.shape[1])
         start = self._start(how, likelihood, sets, design.shape[1])
         most = MOST_STEPS if self.before is None else STEPS_OF_PARTS

@@ -62,6 +62,11 @@ class Inputs:
         ones = np.ones((1, len(self.values)))
         return np.concatenate([ones, *(one.smooth if smooth else one.straight for one in self._expanded)])
 
+    def predictors(self, smooth: bool, weights: np.ndarray) -> np.ndarray:
+        """The predictors (B, q, n) of weights (B, q, w); those behind the features belong to zeros."""
+        design = self.design(smooth)
+        return np.matmul(weights[:, :, : len(design)], design)
+
 
 class _Posterior(Protocol):
     """One description of a column, given the table."""
@@ -192,7 +197,7 @@ class _Laplace:
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
         weights, shared = self._many()
-        eta = np.matmul(weights, inputs.design(self.smooth))
+        eta = inputs.predictors(self.smooth, weights)
         log_density = logsumexp(self.likelihood.rows(y, eta, shared).value, axis=0) - np.log(DRAWS)
         return Predicted(self._means(eta, shared), log_density)
 
@@ -211,7 +216,7 @@ class _Laplace:
 
     def probabilities(self, inputs: Inputs) -> np.ndarray:
         weights, shared = self._many()
-        eta = np.matmul(weights, inputs.design(self.smooth))
+        eta = inputs.predictors(self.smooth, weights)
         return self._chances(eta, shared).mean(axis=0).T
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
@@ -219,7 +224,7 @@ class _Laplace:
         likelihood = self.likelihood
 
         def eta(values: np.ndarray) -> np.ndarray:
-            return np.matmul(weights, node.inputs(values).design(self.smooth))
+            return node.inputs(values).predictors(self.smooth, weights)
 
         if isinstance(likelihood, Number):
 
@@ -294,7 +299,8 @@ class MixedNode:
 
     def number(self, location_and_scale: LocationAndScale, noise: Noise) -> NumberMechanism:
         """A mechanism of the column from one in the units of its likelihood."""
-        centre, unit = self.own.centre, self.own.scale
+        assert self.own.line is not None
+        _, centre, unit = self.own.line
 
         def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location, scale = location_and_scale(values)
@@ -317,7 +323,9 @@ class MixedNode:
         if self.own.levels.size:
             return Predicted(self.own.levels[self._shares(inputs).argmax(axis=1)], log_density)
         mean = self.weights @ np.stack([one.mean for one in every])
-        return Predicted(self.own.centre + self.own.scale * mean, log_density)
+        if self.own.line is not None:
+            mean = self.own.line.centre + self.own.line.scale * mean
+        return Predicted(mean, log_density)
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         """Of the levels of a coded column (n, L), given the parents (n, k) of new rows."""
