@@ -66,10 +66,6 @@ class ReadOptions:
         """From what was asked for, which is checked as far as that is possible without a table."""
         return cls(checked_kinds(kinds), checked_missing_values(missing_values), strict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """What a run stores of the options, beside the choice of columns; nothing for the defaults."""
-        return {"kinds": dict(self.kinds)} if self.kinds else {}
-
 
 AS_FOUND = ReadOptions({})
 
@@ -291,11 +287,14 @@ class _Columns:
         return {k: IDENTIFIER_NUMBERS for k in numbers if self._identifies(k)}
 
     def _unfit_labels(self, k: int, labels: tuple[str, ...]) -> Unfit | None:
-        row = int(np.argmin(np.isnan(self.values[:, k])))
-        where = f" ({shortened(labels[int(self.values[row, k])])} in {self.raw.place(row)})"
         if len(labels) == len(self.values):
-            return IDENTIFIER_LABELS._replace(where=where)
-        return many_labels(len(labels))._replace(where=where) if len(labels) > MOST_LABELS else None
+            found = IDENTIFIER_LABELS
+        elif len(labels) > MOST_LABELS:
+            found = many_labels(len(labels))
+        else:
+            return None
+        row = int(np.argmin(np.isnan(self.values[:, k])))
+        return found._replace(where=f" ({shortened(labels[int(self.values[row, k])])} in {self.raw.place(row)})")
 
     def _identifies(self, k: int) -> bool:
         """Whether whole numbers are those of an identifier: all different, and named so or counting the rows."""
