@@ -300,7 +300,7 @@ class MixedNode:
     def number(self, location_and_scale: LocationAndScale, noise: Noise) -> NumberMechanism:
         """A mechanism of the column from one in the units of its likelihood."""
         assert self.own.line is not None
-        _, centre, unit = self.own.line
+        centre, unit = self.own.line
 
         def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location, scale = location_and_scale(values)
