@@ -539,6 +539,42 @@ def test_ctrl_c_at_any_moment_is_one_true_sentence(seconds, tmp_path):
         assert not folder.exists()
 
 
+INTERRUPTED_IMPORT = """
+import runpy, signal, sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["vcuda", "datasets"]
+{entry}
+"""
+ENTRIES = {
+    "python -m": "runpy.run_module('vcuda', run_name='__main__', alter_sys=True)",
+    "console script": "from vcuda.__main__ import main; sys.exit(main())",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("module", ["vcuda.interrupts", "vcuda.cli", "typer", "vcuda.data.library"])
+def test_ctrl_c_while_the_program_is_imported_is_one_sentence(entry, module):
+    code = INTERRUPTED_IMPORT.format(module=module, entry=ENTRIES[entry])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == f"vcuda: {interrupts.NOTHING_SAVED}\n"
+
+
+def test_ctrl_c_is_answered_before_anything_is_imported():
+    code = (
+        "import os, sys; before = set(sys.modules); import vcuda.__main__; print(*set(sys.modules) - before); "
+        "import signal; assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler"
+    )
+    here = os.environ | {"PYTHONPATH": str(Path(vcuda.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=here)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["vcuda", "vcuda.__main__"]
+
+
 # What is shown ----------------------------------------------------------------------------------------------
 
 
