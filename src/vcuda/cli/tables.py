@@ -26,7 +26,7 @@ NoiseScales = Literal["equal", "unequal"]
 NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
 
 
-@takes_fit_options("interventions", "columns", "exclude")
+@takes_fit_options("interventions", "columns", "exclude", "header")
 def check(table: Table, **given: Any) -> None:
     """Say what is in a table and whether it can be used, without fitting anything."""
     from vcuda.data.columns import line_of
@@ -60,6 +60,7 @@ def check(table: Table, **given: Any) -> None:
     words = [table] if options["interventions"] is None else [table, "--interventions", options["interventions"]]
     for option in ("columns", "exclude"):
         words += [f"--{option}", line_of(options[option])] if options[option] else []
+    words += [] if options["header"] else ["--no-header"]
     suggest(console, f"vcuda fit {shlex.join(words)} -o run")
 
 

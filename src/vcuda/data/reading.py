@@ -25,7 +25,7 @@ from vcuda.data.checks import (
 )
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
 from vcuda.data.dataset import Dataset, read_only
-from vcuda.data.files import from_path
+from vcuda.data.files import from_path, refuse_without_header
 from vcuda.data.findings import findings, missing_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
@@ -47,6 +47,7 @@ def as_dataset(
     exclude: Sequence[str] | None = None,
     missing: Missing = "refuse",
     without: Sequence[str] | None = None,
+    header: bool = True,
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
 
@@ -70,6 +71,8 @@ def as_dataset(
         them. Rows without any value are left out, with a note.
     without
         The old name of ``exclude``.
+    header
+        Whether the first line of a CSV or TSV file holds names. If not, the columns are X1 ... Xd.
 
     Raises
     ------
@@ -89,7 +92,9 @@ def as_dataset(
     if without is not None:
         warn_renamed("without=", "exclude=")
         exclude = without
-    choice = ColumnChoice.of(columns, exclude)
+    choice = ColumnChoice.of(columns, exclude, header=header)
+    if isinstance(data, Dataset) or _is_bundled(data) or not isinstance(data, (str, os.PathLike)):
+        refuse_without_header(header, "this is")
     if isinstance(data, Dataset):
         return _without_empty_rows(_taken_of(data, choice, interventions, missing))
     if _is_bundled(data):
@@ -99,9 +104,11 @@ def as_dataset(
     if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
         copy = spooled(given)
         with named_as_given(copy, given):
-            table = as_dataset(copy, interventions=interventions, columns=columns, without=without, missing=missing)
+            table = as_dataset(
+                copy, interventions=interventions, columns=columns, exclude=exclude, missing=missing, header=header
+            )
         return replace(table, source=str(given))
-    raw = _raw_table(data, names)
+    raw = _raw_table(data, names, header)
     with too_large_refused(raw.source):
         return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing))
 
@@ -146,11 +153,11 @@ def _is_bundled(data: object) -> TypeGuard[str]:
     return isinstance(data, str) and data in library.names()
 
 
-def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
+def _raw_table(data: Any, names: Sequence[str] | None, header: bool) -> RawTable:
     if isinstance(data, (str, os.PathLike)):
         from vcuda.data import library
 
-        return from_path(Path(data), also_known=library.names())
+        return from_path(Path(data), header=header, also_known=library.names())
     # Its module imports the reading of files, which most tables in memory do not need.
     if "dask.dataframe" in sys.modules:
         from vcuda.data.streaming.partitions import in_memory, is_partitioned

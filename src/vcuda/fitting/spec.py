@@ -373,6 +373,14 @@ class FitSpec:
         stored_at=("data", "without"),
         as_found=True,
     )
+    header: bool = option(
+        True,
+        "Whether the first line of a CSV or TSV file holds names. Without them the columns are X1, X2, ...",
+        flag="--header/--no-header",
+        part="table",
+        stored_at=("data", "header"),
+        as_found=True,
+    )
     imputations: int = option(
         10,
         "Impute missing values so many times, fit each imputed table, and take the mean of the posteriors.",
@@ -430,12 +438,12 @@ class FitSpec:
         from vcuda.data.columns import ColumnChoice
         from vcuda.data.streaming import open_table
 
-        choice = ColumnChoice.of(self.columns, self.exclude)
+        choice = ColumnChoice.of(self.columns, self.exclude, header=self.header)
         return open_table(data, interventions=self.interventions, streamed=self.streamed, choice=choice, **how)
 
     def resolved(self, **found: Any) -> FitSpec:
         """The spec once the table is known: with values in place of what was left open, and without what it holds."""
-        read = {name: None for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
+        read = {name: one.default for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
         return replace(FitSpec(**{name: getattr(self, name) for name in OPTIONS} | read), **found)
 
     def to_provenance(self) -> dict[str, Any]:

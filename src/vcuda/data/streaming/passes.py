@@ -85,6 +85,7 @@ def gather(
         interventions,
         marked,
         stream.notes,
+        choice.header,
     )
 
 

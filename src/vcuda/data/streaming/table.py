@@ -179,7 +179,12 @@ def open_table(
 
     def in_memory() -> Dataset:
         return as_dataset(
-            data, interventions=interventions, columns=choice.columns, exclude=choice.exclude, missing="keep"
+            data,
+            interventions=interventions,
+            columns=choice.columns,
+            exclude=choice.exclude,
+            missing="keep",
+            header=choice.header,
         )
 
     kept = data if is_partitioned(data) else _path(data)
@@ -224,7 +229,7 @@ def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: M
         return np.inf
     if not choice:
         return cells_on_disk(kept, enough=STREAMED_CELLS)
-    raw = from_path(kept)
+    raw = from_path(kept, header=choice.header)
     share = len(variable_columns(raw, interventions, choice)) / len(raw.names)
     return cells_on_disk(kept, enough=STREAMED_CELLS / share) * share
 
