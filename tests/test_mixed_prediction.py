@@ -74,6 +74,7 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
+    design = np.pad(design, ((0, found.weights.shape[2] - len(design)), (0, 0)))
     precision = prior_precision(how, likelihood, design.shape[0])
     penalty = np.where(np.isfinite(precision), precision, 0.0)
     own = likelihood.take(np.zeros(chains, dtype=np.int64))
@@ -92,7 +93,7 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
         now, heights = np.where(taken[:, None], tried, now), np.where(taken, new, heights)
         if step >= steps // 4 and step % 20 == 0:
             weights, shared = laplace.draws(now)
-            densities.append(own.rows(y, np.matmul(weights, inputs.design(how.smooth)), shared).value)
+            densities.append(own.rows(y, inputs.predictors(how.smooth, weights), shared).value)
     every = np.concatenate(densities)
     return logsumexp(every, axis=0) - np.log(len(every))
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import nbdtrik, ndtri, pdtrik
+from scipy.special import nbdtrik, ndtr, ndtri, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
 
