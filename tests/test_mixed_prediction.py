@@ -58,7 +58,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
     if columns[0].is_number and how.is_closed:
         posterior = _Closed.of(how, evidence, (1, 2))
     else:
-        posterior = _Laplace.of(how, likelihood, found, (0,))
+        posterior = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
     predicted = posterior.predict(inputs, y)
     exact = simulated_posterior(evidence, how, likelihood, found, inputs, y)
     # Closed forms differ by the error of the simulation alone. At 60 rows the others are 64 draws of a normal
@@ -70,7 +70,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
 def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, steps=800):
     """Log densities of new rows, from random walks over the weights that begin at draws of the approximation."""
     rng = np.random.default_rng(3)
-    laplace = _Laplace.of(how, likelihood, found, (0,))
+    laplace = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
@@ -162,6 +162,29 @@ def test_a_function_of_all_parents_together_is_predicted_and_drawn():
     assert np.sqrt(np.mean((predictive.column(0, np.array([1, 2]), new).mean - truth) ** 2)) < 0.25
     drawn = np.mean([node.draw(rng, None).expected(new[:, 1:]) for _ in range(30)], axis=0)
     assert np.sqrt(np.mean((drawn - truth) ** 2)) < 0.25
+
+
+def test_rare_answers_stay_rare_where_the_table_does_not_say_how_rare():
+    """With 3 yes in 2,000 rows and 20 labels, the odds of most labels are low, but nobody knows how low."""
+    rng = np.random.default_rng(0)
+    values = np.stack([np.arange(2000) < 3, rng.integers(0, 20, 2000)], axis=1).astype(float)
+    labels = (("no", "yes"), tuple("abcdefghijklmnopqrst"))
+    data = Dataset(("rare", "group"), values, kinds=("yes/no", "label"), categories=labels)
+    node = MixedPredictive.of(data, np.zeros(2, dtype=bool)).node(0, np.array([1]))
+    groups = np.arange(20.0)[:, None]
+    assert node.probabilities(groups)[:, 1].mean() < 0.01
+    drawn = [node.draw(rng, None).probabilities(groups)[:, 1].mean() for _ in range(100)]
+    assert np.mean(drawn) < 0.01
+
+
+def test_a_separated_column_is_predicted_without_overflow():
+    x = np.random.default_rng(0).standard_normal(500)
+    data = Dataset(("y", "x"), np.stack([x > 0, x], axis=1).astype(float), kinds=("yes/no", "number"))
+    predictive = MixedPredictive.of(data, np.zeros(2, dtype=bool))
+    found = predictive.column(0, np.array([1]), np.array([[1.0, 2.0], [0.0, -2.0], [1.0, -2.0]]))
+    assert found.mean.tolist() == [1.0, 0.0, 0.0]
+    assert (found.log_density[:2] > -0.01).all()
+    assert -1000 < found.log_density[2] < -3
 
 
 def test_rows_of_all_kinds_are_predicted_and_judged():
