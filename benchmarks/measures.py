@@ -65,6 +65,28 @@ def stated(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     }
 
 
+# An edge with at least this probability is stated as sure.
+SURE = 0.9
+# Added to the three probabilities of a pair: a probability of zero, which a finite sample may give, costs 6.9 nats.
+FLOOR = 1e-3
+
+
+def sure_edges(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, int]:
+    """How many edges of (d, d) are stated as sure, and how many of those are true."""
+    sure = probabilities >= SURE
+    return {"sure": int(sure.sum()), "sure_true": int((sure & truth).sum())}
+
+
+def pair_log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """The mean over pairs of columns of -log of the probability of what is true of it: i -> j, j -> i, or no edge."""
+    upper = np.triu_indices(len(truth), 1)
+    forward, backward = probabilities[upper], probabilities.T[upper]
+    stated = np.stack([forward, backward, np.maximum(0.0, 1 - forward - backward)]) + FLOOR
+    stated /= stated.sum(axis=0)
+    happened = np.where(truth[upper], 0, np.where(truth.T[upper], 1, 2))
+    return float(-np.log(stated[happened, np.arange(happened.size)]).mean())
+
+
 class Compiling:
     """Seconds that JAX spends on tracing and compiling while it is watched; nested programs count once."""
 

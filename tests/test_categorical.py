@@ -184,7 +184,7 @@ def test_labels_beside_numbers_are_read_and_no_model_takes_them():
     assert data.kinds == ("yes/no", "label", "yes/no", "yes/no", "label", "number")
     with pytest.raises(ConfigError, match=r"'smoker' holds labels .* 'weight' holds numbers, and no model takes both"):
         vcuda.fit(table)
-    with pytest.raises(ConfigError, match="model linear is for numbers, and column 'smoker' holds labels"):
+    with pytest.raises(ConfigError, match=r"column 'smoker' holds labels .* and model linear is for numbers"):
         vcuda.fit(table, model="linear")
 
 
@@ -367,7 +367,7 @@ def test_numbers_are_categories_when_the_discrete_model_is_asked_for():
 
 
 FIT_REFUSED = {
-    "linear": ({"model": "linear"}, r"model linear is for numbers, and column 'smoker' holds labels \('no' and"),
+    "linear": ({"model": "linear"}, r"column 'smoker' holds labels .'no' and 'yes'., and model linear is for numbers"),
     "a spec": ({"model": vcuda.MLP()}, "model MLP is for numbers"),
     "noise": ({"noise": "equal"}, "have no noise variances; leave noise out"),
     "log": ({"log": ["gene"]}, "have no logarithms; leave log out"),
@@ -628,10 +628,11 @@ def test_commands(run, tmp_path):
     vcuda.write_graph(tmp_path / "graph.csv", np.array([[a in PARENTS[b] for b in NAMES] for a in NAMES]), NAMES)
     checked = run("check", tmp_path / "t.csv")
     assert checked.code == 0
-    assert "300 rows, 5 columns of categories" in checked.out
+    assert "300 rows, 5 columns." in checked.out
     counts = simulated(300, seed=1)["gene"].value_counts()
     line = next(line for line in checked.out.splitlines() if "gene" in line)
-    assert line.split() == ["gene", "3", "aa", f"{counts['aa'] / 300:.0%}", str(counts.min())]
+    described = ["gene", "label", "3", "labels", "aa", f"{counts['aa'] / 300:.0%}", str(counts.min())]
+    assert line.split() == described
     assert "mean" not in checked.out
     fitted = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", "--model", "categorical", "--engine", "exact")
     assert fitted.code == 0, fitted.err

@@ -91,7 +91,7 @@ def test_version_and_help(run):
 def test_choices_are_those_of_the_package():
     from vcuda.data import simulate
 
-    for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily"):
+    for name in ("GraphFamily", "Mechanism", "NoiseScales", "NoiseFamily", "Spread"):
         assert get_args(getattr(tables, name)) == get_args(getattr(simulate, name))
 
 
@@ -597,12 +597,12 @@ def test_check(run, simulated, tmp_path):
     line = next(line for line in answer.out.splitlines() if line.split()[:1] == [table.columns[1]])
     column = table.iloc[:, 1]
     numbers = (column.mean(), column.std(ddof=0), column.min(), column.max())
-    assert line.split()[1:] == [f"{number:.4g}" for number in numbers]
+    assert line.split()[1:] == ["number", "numbers", "with", "decimals", *(f"{number:.4g}" for number in numbers)]
     assert "It can be used, nothing odd was found." in answer.out
 
-    wide = np.random.default_rng(0).normal(size=(20, 40))
+    wide = np.random.default_rng(0).normal(size=(20, 210))
     wide[:, 7] = wide[:, 3]
-    pd.DataFrame(wide, columns=[f"gene{k}" for k in range(40)]).to_csv(tmp_path / "wide.csv", index=False)
+    pd.DataFrame(wide, columns=[f"gene{k}" for k in range(210)]).to_csv(tmp_path / "wide.csv", index=False)
     answer = run("check", tmp_path / "wide.csv")
     assert answer.code == 0
     assert "10 more columns" in answer.out
@@ -726,7 +726,34 @@ def test_simulate(run, tmp_path):
     np.testing.assert_array_equal(vcuda.read_graph(folder / "graph.csv", drawn.train.names), drawn.graph)
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("mixed", "mixed"),
+        ("count", "count"),
+        ("number,label,ordered", ["number", "label", "ordered"]),
+        ("X1=yes/no, X3=label", {"X1": "yes/no", "X3": "label"}),
+    ],
+)
+def test_simulate_takes_kinds_and_shapes(said, meant, run, tmp_path):
+    shape = {"noise_family": "two-humped", "spread": "causes", "outliers": 0.1, "rounded": 0.5}
+    options = [word for name, value in shape.items() for word in (f"--{name.replace('_', '-')}", value)]
+    sizes = ("--nodes", 3, "--edges", 3, "--rows", 60, "--test-rows", 5)
+    assert run("simulate", "-o", tmp_path, *sizes, "--kinds", said, *options).code == 0
+    drawn = vcuda.simulate("er", nodes=3, edges=3, rows=60, test_rows=5, kinds=meant, **shape)
+    written = pd.read_csv(tmp_path / "train.csv")
+    pd.testing.assert_frame_equal(written, drawn.train.to_frame(), check_dtype=False, check_categorical=False)
+
+
 def test_simulate_refuses(run, tmp_path):
+    for kinds, message in (
+        ("X1=label,count", "expected COLUMN=KIND"),
+        ("grade", "one of number, count"),
+        ("X99=count", "X99"),
+    ):
+        answer = run("simulate", "-o", tmp_path / "bad", "--kinds", kinds)
+        assert answer.code == 2
+        assert message in answer.err
     assert run("simulate", "-o", tmp_path / "bad", "--nodes", 1).code == 2
     assert not (tmp_path / "bad").exists()
     (tmp_path / "train.csv").write_text("mine")

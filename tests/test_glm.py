@@ -86,7 +86,9 @@ def test_derivatives_are_those_of_the_density(name):
         up[:, k] += step
         down[:, k] -= step
         above, below = family.rows(y, eta, up), family.rows(y, eta, down)
-        assert found.shared_slope[0, k].sum() == pytest.approx((above.value - below.value)[0].sum() / (2 * step), abs=1e-5)
+        assert found.shared_slope[0, k].sum() == pytest.approx(
+            (above.value - below.value)[0].sum() / (2 * step), abs=1e-5
+        )
         bent = (above.shared_slope - below.shared_slope)[0].sum(axis=-1) / (2 * step)
         np.testing.assert_allclose(found.shared_curvature[0, k], bent, atol=1e-5)
         higher, lower = family.log_prior(up), family.log_prior(down)
@@ -143,7 +145,8 @@ def test_laplace_is_near_importance_sampling(name):
         spread = 1.1 * (draws - centre).T @ ((draws - centre) * shares[:, None])
     exact = logsumexp(ratios) - np.log(len(ratios))
     error = np.std(np.exp(ratios - exact)) / np.sqrt(len(ratios))
-    tolerance = 1.5 if "shape" in name else 0.1
+    # The weights of many components that are not needed have skewed posteriors.
+    tolerance = 2.5 if "shape" in name else 0.1
     assert error < tolerance / 3
     assert found.log_evidence[0] == pytest.approx(exact, abs=tolerance)
 
@@ -213,4 +216,10 @@ def test_separated_columns_and_constant_counts_have_an_evidence():
     for family, start in ((Poisson.of(nothing), np.zeros((1, 0))), (NegativeBinomial.of(nothing), np.ones((1, 1)))):
         found, _, _ = fitted(family, nothing, start, np.sqrt(2.0) * x)
         assert -10 < found.log_evidence[0] < 0
-    assert Sieve.means.size == Sieve.scales.size == Sieve.centres.size
+
+
+def test_components_of_the_sieve_are_densities_with_the_means_they_say():
+    grid = np.linspace(-60, 60, 240_001)
+    heights = np.exp(Sieve.log_densities(grid)[0])
+    np.testing.assert_allclose(np.trapezoid(heights, grid, axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(Sieve.mean_of(np.eye(Sieve.size)), np.trapezoid(grid * heights, grid, axis=1), atol=1e-4)

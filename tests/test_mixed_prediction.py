@@ -14,6 +14,7 @@ from vcuda.errors import ConfigError, DataError
 from vcuda.models.mixed import MixedPredictive
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import ColumnEvidence, Rows, descriptions_of, prior_precision
+from vcuda.models.mixed.mechanisms import Noise
 from vcuda.models.mixed.nodes import Inputs, MixedNode, _Closed, _Laplace
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.samples import GraphSamples
@@ -74,13 +75,13 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
-    precision = prior_precision(how, likelihood, design.shape[0])
+    precision = prior_precision(how, likelihood, laplace.shape[1])
     penalty = np.where(np.isfinite(precision), precision, 0.0)
     own = likelihood.take(np.zeros(chains, dtype=np.int64))
 
     def height(normal):
         weights, shared = laplace.draws(normal)
-        rows = own.rows(evidence.y, np.matmul(weights, design), shared).value.sum(axis=1)
+        rows = own.rows(evidence.y, np.matmul(weights[:, :, : len(design)], design), shared).value.sum(axis=1)
         return rows - 0.5 * (penalty * weights**2).sum(axis=(1, 2)) + own.log_prior(shared)[0]
 
     now = rng.standard_normal((chains, width))
@@ -92,7 +93,7 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
         now, heights = np.where(taken[:, None], tried, now), np.where(taken, new, heights)
         if step >= steps // 4 and step % 20 == 0:
             weights, shared = laplace.draws(now)
-            densities.append(own.rows(y, np.matmul(weights, inputs.design(how.smooth)), shared).value)
+            densities.append(own.rows(y, inputs.predictors(how.smooth, weights), shared).value)
     every = np.concatenate(densities)
     return logsumexp(every, axis=0) - np.log(len(every))
 
@@ -140,10 +141,7 @@ def test_drawn_mechanisms_have_the_distribution_that_is_predicted(target, parent
 
 
 def test_noise_of_any_shape_is_simulated_by_its_quantiles():
-    from vcuda.models.mixed.mechanisms import Noise
-
-    logits = np.array([0.0, 2.0, -1.0, 1.0, -3.0, 0.0, -3.0, -2.0, -40.0])
-    noise = Noise(logits)
+    noise = Noise(np.array([0.0, 2.0, -1.0, 1.0, -3.0, 0.0, -3.0, -2.0, -40.0, 1.0, -2.0, 0.0]))
     drawn = noise.quantile((np.arange(200_000) + 0.5) / 200_000)
     assert drawn.mean() == pytest.approx(noise.mean, abs=2e-3)
     scale = np.array([0.1, 0.3])
@@ -175,6 +173,17 @@ def test_rare_answers_stay_rare_where_the_table_does_not_say_how_rare():
     assert node.probabilities(groups)[:, 1].mean() < 0.01
     drawn = [node.draw(rng, None).probabilities(groups)[:, 1].mean() for _ in range(100)]
     assert np.mean(drawn) < 0.01
+
+
+def test_new_rows_may_lack_a_logarithm_that_a_cause_had():
+    """An effect may be straight in the logarithm of a cause that is positive in the table."""
+    rng = np.random.default_rng(0)
+    cause = np.exp(rng.standard_normal(300))
+    data = Dataset(("y", "x"), np.stack([np.log(cause) + 0.3 * rng.standard_normal(300), cause], axis=1))
+    predictive = MixedPredictive.of(data, np.zeros(2, dtype=bool))
+    found = predictive.column(0, np.array([1]), np.array([[0.0, -1.0], [0.0, 1.0]]))
+    assert np.isfinite(found.mean).all()
+    assert np.isfinite(predictive.node(0, np.array([1])).draw(rng, None).expected(np.array([[0.0]]))).all()
 
 
 def test_a_separated_column_is_predicted_without_overflow():

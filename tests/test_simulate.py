@@ -1,5 +1,10 @@
 """Simulated tables: the paper's own sets against independent numbers, new ones against their laws."""
 
+import hashlib
+import re
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,7 +13,7 @@ from vcuda.data import random_models
 from vcuda.data.paper_tables import paper_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import ConfigError
-from vcuda.graphs import is_dag
+from vcuda.graphs import is_dag, topological_order_edges
 
 # Made by gcastle 1.0.4, the library that the authors used, with its global seeding (DAG.erdos_renyi or
 # DAG.scale_free with weights 0.5 to 2, then IIDSimulation twice), on NumPy 2.4.6 and networkx 3.6.1. A set is
@@ -170,7 +175,22 @@ def test_gp_draws_have_the_stated_covariance(exact_rows, monkeypatch):
     assert np.all(np.abs(draws.mean(axis=0)) < 4 / np.sqrt(size))
 
 
-@pytest.mark.parametrize("family", ["gaussian", "uniform", "laplace", "gumbel"])
+class TwoHumps:
+    """Half N(0.9, 0.19), half N(-0.9, 0.19)."""
+
+    humps = (stats.norm(-0.9, np.sqrt(0.19)), stats.norm(0.9, np.sqrt(0.19)))
+
+    def mean(self):
+        return np.mean([hump.mean() for hump in self.humps])
+
+    def std(self):
+        return np.sqrt(np.mean([hump.var() + hump.mean() ** 2 for hump in self.humps]))
+
+    def cdf(self, values):
+        return np.mean([hump.cdf(values) for hump in self.humps], axis=0)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "uniform", "laplace", "gumbel", "exponential", "t3", "two-humped"])
 @pytest.mark.parametrize("noise", ["equal", "unequal"])
 def test_noise_has_the_stated_shape_mean_and_scale(family, noise):
     made = simulate("er", nodes=8, edges=10, noise=noise, noise_family=family, rows=4000, test_rows=1000, seed=7)
@@ -182,6 +202,9 @@ def test_noise_has_the_stated_shape_mean_and_scale(family, noise):
         "uniform": stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)),
         "laplace": stats.laplace(scale=np.sqrt(0.5)),
         "gumbel": stats.gumbel_r(loc=-np.euler_gamma * scale, scale=scale),
+        "exponential": stats.expon(loc=-1),
+        "t3": stats.t(3, scale=np.sqrt(1 / 3)),
+        "two-humped": TwoHumps(),
     }[family]
     assert graph_posterior.mean() == pytest.approx(0, abs=1e-12)
     assert graph_posterior.std() == pytest.approx(1)
@@ -271,9 +294,222 @@ def test_same_seed_same_simulation_and_columns_do_not_tell_the_order():
     assert one.config["nodes"] == 6
 
 
+# Kinds, spread, recording ---------------------------------------------------------------------------------------
+
+
+def digest(made):
+    parts = [made.train.values, made.test.values, made.sources, made.targets, made.noise_scales]
+    parts += [made.edge_weights] if made.edge_weights is not None else []
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+def test_tables_of_numbers_are_those_of_earlier_releases_bit_for_bit():
+    for graph, mechanism, noise, family in product(
+        ("er", "sf"), ("linear", "gp", "mlp"), ("equal", "unequal"), ("gaussian", "uniform", "laplace", "gumbel")
+    ):
+        options = {"mechanism": mechanism, "noise": noise, "noise_family": family, "rows": 30, "test_rows": 20}
+        made = simulate(graph, nodes=6, edges=6, **options, seed=3)
+        expected = first_release(graph, mechanism, noise, family)
+        assert np.array_equal(np.vstack([made.train.values, made.test.values]), expected)
+        same = simulate(graph, nodes=6, edges=6, **options, kinds="number", spread="constant", outliers=0, seed=3)
+        assert digest(same) == digest(made)
+        assert made.kinds == ("number",) * 6
+
+
+def first_release(graph, mechanism, noise, family):
+    """The 50 rows as the first release drew them: graph, variances, weights, then node by node noise and function."""
+    rng = np.random.default_rng(3)
+    pairs = {"er": random_models.erdos_renyi, "sf": random_models.barabasi_albert}[graph]
+    dag = random_models.oriented(rng, *pairs(rng, 6, 6), 6)
+    scales = np.sqrt(np.ones(6) if noise == "equal" else rng.uniform(0.5, 2.0, size=6))
+    weights = rng.uniform(0.5, 2.0, size=dag.sources.size) * rng.choice([-1.0, 1.0], size=dag.sources.size)
+    functions = {"gp": random_models.draw_gp, "mlp": random_models.draw_network}
+    values = np.empty((6, 50))
+    for node in topological_order_edges(dag.sources, dag.targets, 6).tolist():
+        values[node] = scales[node] * random_models.standard_noise(rng, family, 50)
+        inputs = values[dag.sources[dag.into(node)]]
+        if len(inputs):
+            linear = mechanism == "linear"
+            values[node] += weights[dag.into(node)] @ inputs if linear else functions[mechanism](rng, inputs)
+    return values.T
+
+
+def two_columns(cause, effect, **options):
+    """A table in which X1 -> X2 or X2 -> X1, whichever has the effect asked for; of one kind each."""
+    for seed in range(50):
+        made = simulate("er", nodes=2, edges=1, kinds={"X1": cause, "X2": effect}, seed=seed, **options)
+        if made.graph[0, 1]:
+            return made
+    raise AssertionError
+
+
+def log_odds_by_regression(design, outcome):
+    """Coefficients and standard errors of a logistic regression by Newton's method, intercept first."""
+    design = np.column_stack([np.ones(len(outcome)), design])
+    weights = np.zeros(design.shape[1])
+    for _ in range(30):
+        chance = 1 / (1 + np.exp(-design @ weights))
+        information = design.T @ (design * (chance * (1 - chance))[:, None])
+        weights += np.linalg.solve(information, design.T @ (outcome - chance))
+    return weights, np.sqrt(np.diag(np.linalg.inv(information)))
+
+
+@pytest.mark.parametrize("cause", ["number", "count", "ordered", "yes/no"])
+def test_yes_no_and_ordered_columns_have_the_stated_log_odds(cause):
+    for effect in ("yes/no", "ordered"):
+        made = two_columns(cause, effect, rows=4000, test_rows=1)
+        first, last = made.train.values.T
+        cuts = np.unique(last)[1:]
+        for cut in cuts:  # one cut of a yes/no column, each level of an ordered one, all with the same slope
+            found, error = log_odds_by_regression(first, last >= cut)
+            assert abs(found[1] - made.weights[0, 1]) < 4 * error[1]
+        # All causes together: standard deviation 2 of the log odds.
+        assert abs(made.weights[0, 1]) * first.std() == pytest.approx(2, rel=0.01)
+
+
+@pytest.mark.parametrize("cause", ["number", "yes/no"])
+def test_counts_have_the_stated_rate_and_are_poisson_or_wider(cause):
+    wider = []
+    for rate_seed in range(6):
+        made = simulate(
+            "er", nodes=2, edges=1, kinds={"X1": cause, "X2": "count"}, rows=6000, test_rows=1, seed=rate_seed
+        )
+        if not made.graph[0, 1]:
+            continue
+        first, count = made.train.values.T
+        assert np.array_equal(count, np.round(count))
+        assert count.min() >= 0
+        assert abs(made.weights[0, 1]) * first.std() == pytest.approx(0.7, rel=0.01)
+        # With the true slope, the mean of count / rate in each half of the cause is the same base rate.
+        ratio = count / np.exp(made.weights[0, 1] * first)
+        high = first > first.mean()
+        error = np.sqrt(ratio[high].var() / high.sum() + ratio[~high].var() / (~high).sum())
+        assert abs(ratio[high].mean() - ratio[~high].mean()) < 4 * error
+        base = count.sum() / np.exp(made.weights[0, 1] * first).sum()
+        fitted = base * np.exp(made.weights[0, 1] * first)
+        wider.append(np.mean((count - fitted) ** 2 / fitted))
+    # Pearson's ratio is 1 for a Poisson distribution (with a standard deviation of about sqrt(3 / 6,000) = 0.02 here)
+    # and 1 + mean / size for a negative binomial one, at least 1.2.
+    assert min(wider) == pytest.approx(1, abs=0.1)
+    assert max(wider) > 1.1
+
+
+def test_labels_act_by_levels_and_follow_their_causes():
+    acted = two_columns("label", "number", rows=4000, test_rows=1)
+    codes, outcome = acted.train.values.T
+    groups = [outcome[codes == code] for code in np.unique(codes)]
+    assert 3 <= len(groups) <= 5
+    means = np.array([group.mean() for group in groups])
+    within = np.sqrt(np.mean([group.var() for group in groups]))
+    assert np.ptp(means) > 0.5
+    assert within == pytest.approx(1, rel=0.06)  # noise of sd 1: 4 / sqrt(2 * 4,000 / 5 labels)
+    assert np.isnan(acted.weights[0, 1])
+    assert acted.train.categories == (tuple("abcde")[: len(groups)], None)
+    made = two_columns("number", "label", rows=4000, test_rows=1)
+    first, codes = made.train.values.T
+    # Softmax: the log odds of any two labels are linear in the cause, and the slopes add up.
+    slopes, errors = {}, {}
+    for low, high in ((0, 1), (1, 2), (0, 2)):
+        two = np.isin(codes, (low, high))
+        found, error = log_odds_by_regression(first[two], codes[two] == high)
+        slopes[low, high], errors[low, high] = found[1], error[1]
+    tolerance = 4 * np.sqrt(sum(error**2 for error in errors.values()))
+    assert abs(slopes[0, 1] + slopes[1, 2] - slopes[0, 2]) < tolerance
+    assert max(abs(slope) for slope in slopes.values()) * first.std() > 1
+    frame = made.train.to_frame()
+    assert set(frame["X2"]) <= set("abcde")
+    assert frame["X1"].dtype == np.float64
+
+
+@pytest.mark.parametrize("mechanism", ["linear", "gp", "mlp"])
+def test_spread_depends_on_the_causes_and_keeps_the_mean_variance(mechanism):
+    options = {"nodes": 2, "edges": 1, "mechanism": mechanism, "rows": 2000, "test_rows": 1}
+    seed = next(seed for seed in range(20) if simulate("er", **options, seed=seed).graph[0, 1])
+    made, plain = (simulate("er", **options, spread=spread, seed=seed) for spread in ("causes", "constant"))
+    # The random numbers of the mean are the same, so that the difference of the tables is that of the noise alone.
+    assert np.array_equal(made.train.values[:, 0], plain.train.values[:, 0])
+    if mechanism == "linear":
+        noise = made.train.values[:, 1] - made.weights[0, 1] * made.train.values[:, 0]
+        old = plain.train.values[:, 1] - plain.weights[0, 1] * plain.train.values[:, 0]
+        ratio = noise / old
+        # exp(0.5 z) over the root of its mean square: its logarithm is linear in the cause with slope 0.5 / sd.
+        slope, _ = np.polyfit(made.train.values[:, 0], np.log(ratio), 1)
+        assert abs(slope) * made.train.values[:, 0].std() == pytest.approx(0.5, rel=1e-3)
+        assert np.sqrt(np.mean(ratio**2)) == pytest.approx(1, rel=1e-3)
+    else:
+        assert not np.allclose(made.train.values[:, 1], plain.train.values[:, 1])
+
+
+def test_outliers_and_rounding_come_last_and_touch_numbers_only():
+    kinds = ["number", "count", "number", "label", "ordered", "yes/no"]
+    options = {"nodes": 6, "edges": 8, "kinds": kinds, "rows": 5000, "test_rows": 1000, "seed": 2}
+    plain, far, steps = (
+        simulate("er", **options, **more) for more in ({}, {"outliers": 0.02}, {"rounded": 0.25, "outliers": 0.0})
+    )
+    numbers = [0, 2]
+    others = [1, 3, 4, 5]
+    for made in (far, steps):
+        assert np.array_equal(made.train.values[:, others], plain.train.values[:, others])
+        assert np.array_equal(made.graph, plain.graph)
+    changed = far.train.values != plain.train.values
+    share = changed[:, numbers].mean()
+    assert abs(share - 0.02) < 4 * np.sqrt(0.02 * 0.98 / 10_000)
+    distance = np.abs(far.train.values - plain.train.values.mean(axis=0)) / plain.train.values.std(axis=0)
+    assert distance[changed].min() > 4.9
+    assert distance[changed].max() < 10.2
+    np.testing.assert_allclose(steps.train.values[:, numbers] * 4, np.round(plain.train.values[:, numbers] * 4))
+
+
+def test_mixed_tables_have_every_kind_and_one_graph_for_all():
+    made = simulate("er", nodes=16, edges=20, kinds="mixed", rows=300, test_rows=50, seed=4)
+    assert sorted(made.kinds) == sorted(["number"] * 8 + ["label", "count", "yes/no", "ordered"] * 2)
+    again = simulate(**made.config)
+    assert digest(made) == digest(again)
+    numbers = simulate("er", nodes=16, edges=20, rows=300, test_rows=50, seed=4)
+    assert np.array_equal(numbers.graph, made.graph)
+    for kind, own in zip(made.kinds, made.train.values.T, strict=True):
+        present = set(np.unique(own).tolist())
+        if kind == "yes/no":
+            assert present == {0, 1}
+        elif kind == "ordered":
+            assert present == set(range(1, len(present) + 1))
+            assert 4 <= len(present) <= 6
+        elif kind == "label":
+            assert present <= set(range(5))
+    assert not np.isnan(made.weights[made.graph]).all()
+    assert made.train.kinds == made.test.kinds == made.kinds
+    named = dict(zip(made.train.names, made.kinds, strict=True))
+    assert simulate(**{**made.config, "kinds": named}).kinds == made.kinds
+    assert "X16" not in simulate(**{**made.config, "kinds": named}).train.source
+
+
+@pytest.mark.parametrize(("kinds", "mechanism"), [*product(["mixed", "count", "label", "yes/no"], ["gp", "mlp"])])
+def test_nonlinear_tables_of_every_kind_depend_on_their_causes(kinds, mechanism):
+    made = simulate("sf", nodes=5, edges=5, kinds=kinds, mechanism=mechanism, rows=2000, test_rows=1, seed=1)
+    assert made.edge_weights is None
+    assert np.isfinite(made.train.values).all()
+    # One cause alone may show nothing, where two act together; so all causes of a column are taken together.
+    thirds = [np.digitize(own, np.unique(np.quantile(own, [1 / 3, 2 / 3]))) for own in made.train.values.T]
+    for effect in np.flatnonzero(made.graph.any(axis=0)):
+        causes = sum(3**place * thirds[k] for place, k in enumerate(np.flatnonzero(made.graph[:, effect])))
+        counts = stats.contingency.crosstab(
+            causes, made.train.values[:, effect] if kinds == "label" else thirds[effect]
+        )
+        assert stats.chi2_contingency(counts.count).pvalue < 1e-3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"kinds": "grade"}, "one of number, count, yes/no, ordered, label, or mixed for all columns, not 'grade'"),
+        ({"kinds": {"X2": "text"}}, "column X2.*not 'text'"),
+        ({"kinds": {"age": "count"}}, "column 'age', but the columns are X1 to X10"),
+        ({"kinds": ["count"]}, "each of 10 columns, not 1"),
+        ({"spread": "none"}, "one of constant, causes"),
+        ({"outliers": 1.0}, "from 0 to less than 1, not 1.0"),
+        ({"outliers": "many"}, "outliers must be a number"),
+        ({"rounded": 0}, "a positive number, not 0"),
+        ({"rounded": 1e9}, "column X1 does not vary: round to smaller ones"),
         ({"graph": "tree"}, "one of er, sf, not 'tree'"),
         ({"mechanism": "quadratic"}, "one of linear, gp, mlp"),
         ({"noise": "none"}, "one of equal, unequal"),
@@ -295,6 +531,13 @@ def test_same_seed_same_simulation_and_columns_do_not_tell_the_order():
 def test_impossible_simulations_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         simulate(**{"graph": "er", "nodes": 10, "edges": 10, **options})
+
+
+def test_the_page_on_simulation_prints_what_it_shows(capsys):
+    page = (Path(__file__).parent.parent / "docs" / "simulation.md").read_text(encoding="utf-8")
+    [(code, shown)] = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(code, "simulation.md", "exec"), {})
+    assert capsys.readouterr().out == shown
 
 
 def test_impossible_paper_sets_are_refused():

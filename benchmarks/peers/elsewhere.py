@@ -123,6 +123,17 @@ def dibs_lib(values: np.ndarray, *, seed: int, graph_prior: str, particles: int,
     return Answer(np.asarray(graphs).mean(axis=0), total.since(compiling), compiling, {"steps": steps})
 
 
+def lingam_direct(values: np.ndarray, *, seed: int) -> Answer:
+    """Its `DirectLiNGAM` as it is by default; scores are the sizes of the coefficients of standardised columns."""
+    learner = import_module("lingam").DirectLiNGAM(random_state=seed)
+    begun = Clock.now()
+    learner.fit((values - values.mean(axis=0)) / values.std(axis=0))
+    took = Clock.now().since(begun)
+    # Its matrix has effects as rows.
+    scores = np.abs(learner.adjacency_matrix_).T
+    return Answer(scores, took, Clock(0.0, 0.0), {"edges": int((scores > 0).sum())})
+
+
 def gcastle_grandag_step(values: np.ndarray, *, seed: int, hidden: list[int]) -> dict[str, Any]:
     """Its augmented Lagrangian with multiplier 0.3 and weight 0.01 at random parameters, with the gradients."""
     torch = import_module("torch")
@@ -240,6 +251,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "dibs-lib": (dibs_lib, ("dibs-lib", "jax")),
     "gcastle GraNDAG": (gcastle_grandag, ("gcastle", "torch")),
     "gcastle MCSL": (gcastle_mcsl, ("gcastle", "torch")),
+    "lingam DirectLiNGAM": (lingam_direct, ("lingam",)),
     "dibs-lib, one step": (dibs_lib_step, ("dibs-lib", "jax")),
     "gcastle GraNDAG, one step": (gcastle_grandag_step, ("gcastle", "torch")),
     "gcastle MCSL, one step": (gcastle_mcsl_step, ("gcastle", "torch")),

@@ -67,7 +67,8 @@ class CausalPosterior(BaseEstimator):
         self.posterior_ = fit(X, seed=self._seed(), **{name: getattr(self, name) for name in PARAMETERS})
         self.edge_probabilities_ = self.posterior_.edge_probabilities
         self.consensus_ = self.posterior_.consensus()
-        self.n_features_in_ = len(self.posterior_.names)
+        # Columns that are no variables are left out of the posterior.
+        self.n_features_in_ = len(self.posterior_.names) if hasattr(X, "columns") else np.shape(X)[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -89,7 +90,9 @@ class CausalPosterior(BaseEstimator):
                     f"the array has {np.shape(X)[1]} columns, and the posterior is about {self.n_features_in_}: give "
                     f"these, in this order: {', '.join(self.posterior_.names[:10])}"
                 )
-            X = pd.DataFrame(np.asarray(X), columns=list(self.posterior_.names))
+            named = hasattr(self, "feature_names_in_") or len(self.posterior_.names) == self.n_features_in_
+            names = self.posterior_.names if named else [f"X{k}" for k in range(1, self.n_features_in_ + 1)]
+            X = pd.DataFrame(np.asarray(X), columns=list(names))
         return self.posterior_.held_out(X)["log_likelihood"]
 
     def _seed(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ import typer
 from vcuda.cli.fit_options import current_flags, takes_fit_options
 from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, Table
 from vcuda.cli.terminal import drafts, remarks, results, say, shortened, show_json, show_table, suggest
-from vcuda.errors import RunError
+from vcuda.errors import ConfigError, RunError
 from vcuda.fitting.spec import OPTIONS, FitSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ LISTED_COLUMNS = 200
 GraphFamily = Literal["er", "sf"]
 Mechanism = Literal["linear", "gp", "mlp"]
 NoiseScales = Literal["equal", "unequal"]
-NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
+NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential", "t3", "two-humped"]
+Spread = Literal["constant", "causes"]
 
 
 @takes_fit_options("interventions", "columns", "exclude", "kinds", "missing_values", "strict")
@@ -43,8 +44,8 @@ def check(table: Table, as_json: Json = False, **given: Any) -> None:
             columns = [report._asdict() for report in error.columns]
             show_json({"usable": False, "columns": columns, "faults": list(error.faults), "notes": []})
         else:
-            say(results(), "The columns that can be read:")
-            _show_kinds(error.columns)
+            if error.columns:
+                _show_kinds(error.columns)
             say(remarks(), *(f"vcuda: {fault}" for fault in error.faults))
         raise typer.Exit(UNUSABLE_INPUT) from None
     streamed = isinstance(data, StreamedTable)
@@ -96,21 +97,35 @@ def _show_kinds(reports: Sequence[ColumnReport]) -> None:
 
 
 def _show_columns(data: Dataset | StreamedTable, reports: Sequence[ColumnReport]) -> None:
-    """The kind of every column and why, and what its cells are like."""
-    heads = ["mean", "sd", "min", "max"]
-    columns = [data.mean, data.scale, *data.extremes]
-    if data.missing is not None:
-        heads, columns = [*heads, "missing"], [*columns, data.missing.sum(axis=0)]
+    """The kind of every column and why, and what its cells are like: labels first, then numbers."""
+    from vcuda.data.dataset import Dataset
+
+    labels = data.categories or (None,) * data.d
+    shown = range(min(data.d, LISTED_COLUMNS))
+    missing = None if data.missing is None else data.missing.sum(axis=0)
+
+    def described(k: int, *cells: str) -> tuple[str, ...]:
+        more = () if missing is None else (f"{missing[k]:,}",)
+        return (shortened(data.names[k]), reports[k].kind or "", reports[k].why, *cells, *more)
+
+    def show(heads: Mapping[str, Literal["left", "right"]], rows: list[tuple[str, ...]]) -> None:
+        last: dict[str, Literal["left", "right"]] = {} if missing is None else {"missing": "right"}
+        if rows:
+            show_table(results(), {"column": "left", "kind": "left", "why": "left", **heads, **last}, rows)
+
     rows = []
-    for k, report in enumerate(reports[: min(data.d, LISTED_COLUMNS)]):
-        numbers = [f"{column[k]:.4g}" for column in columns]
-        if data.categories is not None and (labels := data.categories[k]) is not None:
-            cells = getattr(data, "sample", data).values
-            counts = [int((cells[:, k] == code).sum()) for code in range(len(labels))]
-            most = counts.index(max(counts))
-            numbers[:4] = [f"{shortened(labels[most])} {max(counts) / max(1, sum(counts)):.0%}", "", "", ""]
-        rows.append((shortened(report.name), report.kind or "", report.why, *numbers))
-    show_table(results(), {"column": "left", "kind": "left", "why": "left", **dict.fromkeys(heads, "right")}, rows)
+    for k in shown:
+        if (own := labels[k]) is not None:
+            cells = (data if isinstance(data, Dataset) else data.sample).values[:, k]
+            counts = [int((cells == code).sum()) for code in range(len(own))]
+            share = f"{max(counts) / max(1, sum(counts)):.0%}"
+            rows.append(described(k, shortened(own[counts.index(max(counts))]), share, str(min(counts))))
+    show({"most frequent": "left", "share": "right", "rarest, rows": "right"}, rows)
+    numbers = (data.mean, data.scale, *data.extremes)
+    show(
+        dict.fromkeys(("mean", "sd", "min", "max"), "right"),
+        [described(k, *(f"{number[k]:.4g}" for number in numbers)) for k in shown if labels[k] is None],
+    )
 
 
 def simulate(
@@ -123,6 +138,21 @@ def simulate(
     ] = "linear",
     noise: Annotated[NoiseScales, typer.Option(help="Noise variances.")] = "equal",
     noise_family: Annotated[NoiseFamily, typer.Option(help="Shape of the noise.")] = "gaussian",
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of the columns (number, count, yes/no, ordered, label): mixed, one kind for all, a list with "
+            "one for each column, or the columns that are no numbers, as in X1=label,X3=count.",
+            show_default="number",
+        ),
+    ] = None,
+    spread: Annotated[
+        Spread, typer.Option(help="Whether the standard deviation of the noise depends on the causes.")
+    ] = "constant",
+    outliers: Annotated[float, typer.Option(help="Share of the cells of numbers to replace by far values.")] = 0.0,
+    rounded: Annotated[
+        float | None, typer.Option(help="Round numbers to multiples of this.", show_default="not rounded")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows to learn from.")] = 1_000,
     test_rows: Annotated[int, typer.Option(help="Rows to test on, from the same functions.")] = 1_000,
     seed: Seed = 0,
@@ -144,6 +174,10 @@ def simulate(
         mechanism=mechanism,
         noise=noise,
         noise_family=noise_family,
+        kinds=_kinds(kinds),
+        spread=spread,
+        outliers=outliers,
+        rounded=rounded,
         rows=rows,
         test_rows=test_rows,
         seed=seed,
@@ -165,6 +199,19 @@ def simulate(
     )
     suggest(console, f"vcuda fit {train} -o run")
     suggest(console, f"vcuda evaluate run --truth {true_graph} --test {test}", label="And then")
+
+
+def _kinds(text: str | None) -> str | list[str] | dict[str, str] | None:
+    """``mixed`` or one kind; ``number,label``: one kind a column; ``X1=label,X3=count``: kinds by column."""
+    if text is None or not ("," in text or "=" in text):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if "=" not in text:
+        return parts
+    named = [part.partition("=") for part in parts]
+    if any(not (column and equals and kind) for column, equals, kind in named):
+        raise ConfigError(f"--kinds {text}: expected COLUMN=KIND between commas, as in X1=label,X3=count")
+    return {column.strip(): kind.strip() for column, _, kind in named}
 
 
 def datasets() -> None:

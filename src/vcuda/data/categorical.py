@@ -76,33 +76,31 @@ def all_labels(data: Any) -> Categories | None:
 
 
 def codes_by_label(data: Dataset, categories: ColumnLabels) -> FloatArray:
-    """The cells (n, d) as codes for these labels, whatever codes the table itself has for them.
+    """The cells (n, d) with codes for these labels, whatever codes the table itself has for them.
 
-    A column without labels keeps its numbers.
+    Columns for which no labels are given hold numbers, and stay as they are.
     """
     values = data.values.copy()
-    for k, known in enumerate(categories):
+    for k, (name, known) in enumerate(zip(data.names, categories, strict=True)):
         own = None if data.categories is None else data.categories[k]
         if known is None:
             if own is not None:
                 raise DataError(
-                    f"{data.source}: column {shortened(data.names[k])} holds labels ({listed(own)}), but the fitted "
-                    "table had numbers there: give the same numbers."
+                    f"{data.source}: column {shortened(name)} holds labels ({listed(own, 3)}), and that of the fitted "
+                    "table holds numbers: give it numbers."
                 )
             continue
         check_no_label_missing(data, [k])
-        present = np.unique(values[:, k])
+        present, at = np.unique(data.values[:, k], return_inverse=True)
         labels = [number_label(value) if own is None else own[int(value)] for value in present]
-        strange = [value for value, label in zip(present, labels, strict=True) if label not in known]
+        strange = [number for number, label in enumerate(labels) if label not in known]
         if strange:
-            row = int(np.argmax(np.isin(values[:, k], strange)))
-            label = labels[present.tolist().index(values[row, k])]
+            row = int(np.argmax(np.isin(at, strange)))
             raise DataError(
-                f"{data.source}: {data_row(row)} of column {shortened(data.names[k])} holds {shortened(label)}, which "
+                f"{data.source}: {data_row(row)} of column {shortened(name)} holds {shortened(labels[at[row]])}, which "
                 f"the fitted table did not ({listed(known)}): leave out such rows, or fit again with some of them."
             )
-        codes = np.array([known.index(label) for label in labels], dtype=np.float64)
-        values[:, k] = codes[np.searchsorted(present, values[:, k])]
+        values[:, k] = np.array([known.index(label) for label in labels], dtype=np.float64)[at]
     return values
 
 

@@ -51,7 +51,7 @@ TIME = re.compile(
 )
 # Numbers that stand for missing values in many tables.
 MISSING_CODES = tuple(
-    sign * number for sign in (-1.0, 1.0) for number in (9, 99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
+    sign * number for sign in (-1.0, 1.0) for number in (99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
 )
 
 
@@ -127,6 +127,23 @@ DATES = Unfit(
 )
 
 
+def constant_column(value: str, everywhere: str) -> Unfit:
+    """A column with one value."""
+    return Unfit(f"does not vary ({value} {everywhere})", "do not vary", CONSTANT)
+
+
+IDENTIFIER_NUMBERS = Unfit(
+    "holds another whole number in every row, as an identifier does",
+    "hold another whole number in every row, as identifiers do",
+    f", or say that it is a variable by its kind {HOW_TO_SET_KINDS}",
+)
+MANY_LABELS = Unfit(
+    f"has more than {MOST_LABELS} different labels, as an identifier or free text does",
+    f"have more than {MOST_LABELS} different labels, as identifiers or free text do",
+    ", or join its labels into fewer categories",
+)
+
+
 class Examined(NamedTuple):
     """The columns that are variables: their positions among those that were read, their cells, labels and kinds, notes,
     and names and reasons of those that were left out."""
@@ -150,7 +167,7 @@ def examined(
     notes = columns.notes
     unfit, faults = columns.unfit(), columns.faults()
     refused = how.strict or insists
-    by_name = {names[k]: one for k, one in unfit.items()}
+    by_name = {names[k]: unfit[k] for k in sorted(unfit)}
     faults = {k: fault for k, fault in faults.items() if k not in unfit}
     faults |= {k: one.refusal(names[k]) for k, one in unfit.items() if refused or names[k] in how.kinds}
     kept = [k for k in range(len(names)) if k not in unfit]
@@ -164,7 +181,8 @@ def examined(
         faults = {k: fault for k, fault in faults.items() if k not in lacking or k not in columns.few}
         faults.setdefault(at, missing_fault([names[k] for k in lacking], columns.values[:, lacking], raw.place) + ".")
     values, labels = (columns.values, columns.labels) if len(kept) == len(names) else columns.narrowed(kept)
-    found = found_kinds(values, labels, ordered=[at for at, k in enumerate(kept) if k in columns.ordered])
+    ordered = [at for at, k in enumerate(kept) if k in columns.ordered]
+    found = found_kinds(values, labels, ordered=ordered, whole=columns.whole[kept])
     for at, k in enumerate(kept):
         asked = how.kinds.get(names[k])
         if asked is None:
@@ -177,11 +195,23 @@ def examined(
     if faults:
         raise _refusal(raw.source, names, kept, found, by_name, faults)
     taken = [names[k] for k in kept]
-    notes += _left_out_notes(by_name)
+    notes += left_out_notes(by_name)
     notes += kind_notes(taken, found)
     notes += missing_code_notes(taken, values, labels)
     left_out = tuple((name, one.fault) for name, one in by_name.items())
     return Examined(kept, values, labels, tuple(one.kind for one in found), notes, left_out)
+
+
+def unfit_in_first_rows(
+    read: Cells, names: Sequence[str], raw: RawTable, *, how: ReadOptions, insists: bool
+) -> dict[str, Unfit]:
+    """The columns, by name, that the first rows of a table show to be no variables; refused where somebody insists."""
+    unfit = _Columns(read, names, raw, replace(how, kinds={}, missing_values=())).unfit(all_rows=False)
+    found = {names[k]: unfit[k] for k in sorted(unfit) if names[k] not in how.kinds}
+    if found and (how.strict or insists):
+        sentences = [f"{raw.source}: {one.refusal(name)}" for name, one in found.items()]
+        raise TableError(sentences[0], sentences)
+    return found
 
 
 def with_read_options(data: Dataset, how: ReadOptions) -> Dataset:
@@ -200,7 +230,18 @@ def with_read_options(data: Dataset, how: ReadOptions) -> Dataset:
         fault = kind_fault(how.kinds[name], data.values[:, k], own, data_row)
         if fault is not None:
             raise DataError(f"{data.source}: column {shortened(name)} {fault[0]}: {fault[1]}.")
-    return replace(data, kinds=tuple(map(how.kinds.get, data.names, data.kinds)))
+    before = set(notes_on_kinds(data))
+    table = replace(data, kinds=tuple(map(how.kinds.get, data.names, data.kinds)))
+    others = table.take([k for k, name in enumerate(data.names) if name not in how.kinds])
+    kept = [note for note in data.notes if note not in before]
+    return replace(table, notes=(*kept, *(notes_on_kinds(others) if len(kept) < len(data.notes) else ())))
+
+
+def notes_on_kinds(data: Dataset) -> list[str]:
+    """The notes on kinds that the rules found and that the table has."""
+    found = found_kinds(data.values, data.categories)
+    same = [one._replace(note=one.note and one.kind == own) for one, own in zip(found, data.kinds, strict=True)]
+    return kind_notes(data.names, same)
 
 
 def described(data: Dataset) -> list[ColumnReport]:
@@ -230,6 +271,7 @@ class _Columns:
         for k, own in read.labels.items():
             self._order_labels(k, own.names, own.in_order)
         self._label_truth_values()
+        self.whole = whole_columns(self.values)
         self.present = (~np.isnan(self.values)).sum(axis=0)
         self.least, self.largest = np.fmin.reduce(self.values, axis=0), np.fmax.reduce(self.values, axis=0)
 
@@ -273,9 +315,12 @@ class _Columns:
                 self.values[:, k] = positions(column, present)
                 self._by_column[k] = tuple(TRUTH[int(value)] for value in present)
 
-    def unfit(self) -> dict[int, Unfit]:
-        """The columns that are no variables, by position."""
+    def unfit(self, *, all_rows: bool = True) -> dict[int, Unfit]:
+        """The columns that are no variables, by position; of the first rows, those that others cannot make one."""
         found = {k: DATES for k, fault in self.read.faults.items() if fault.is_date}
+        if not all_rows:
+            many = {k: MANY_LABELS for k, own in self._by_column.items() if len(own) > MOST_LABELS}
+            return found | many | self._identifiers()
         readable = [k not in self.read.faults for k in range(len(self.names))]
         for k in np.flatnonzero((self.present == 0) & readable).tolist():
             found[k] = Unfit("has no value", "have no value", "")
@@ -283,20 +328,19 @@ class _Columns:
             own = self._by_column.get(k)
             value = f"{self.least[k]:g}" if own is None else shortened(own[0])
             everywhere = "in every row" if self.present[k] == len(self.values) else "wherever it is not missing"
-            found[k] = Unfit(f"does not vary ({value} {everywhere})", "do not vary", CONSTANT)
+            found[k] = constant_column(value, everywhere)
         if self.how.are_variables:
             return found
         for k, own in self._by_column.items():
             if k not in found and self.names[k] not in self.how.kinds and (one := self._unfit_labels(k, own)):
                 found[k] = one
-        for k in np.flatnonzero(whole_columns(self.values)).tolist():
-            if k not in (found | self._by_column) and self.names[k] not in self.how.kinds and self._identifies(k):
-                found[k] = Unfit(
-                    "holds another whole number in every row, as an identifier does",
-                    "hold another whole number in every row, as identifiers do",
-                    f", or say that it is a variable by its kind {HOW_TO_SET_KINDS}",
-                )
-        return found
+        return found | {
+            k: one for k, one in self._identifiers().items() if k not in found and self.names[k] not in self.how.kinds
+        }
+
+    def _identifiers(self) -> dict[int, Unfit]:
+        numbers = [k for k in np.flatnonzero(self.whole).tolist() if k not in self._by_column]
+        return {k: IDENTIFIER_NUMBERS for k in numbers if self._identifies(k)}
 
     def _unfit_labels(self, k: int, labels: tuple[str, ...]) -> Unfit | None:
         row = int(np.argmin(np.isnan(self.values[:, k])))
@@ -309,12 +353,8 @@ class _Columns:
                 where,
             )
         if len(labels) > MOST_LABELS:
-            return Unfit(
-                f"has {len(labels):,} different labels, more than {MOST_LABELS}, as an identifier or free text does",
-                f"have more than {MOST_LABELS} different labels, as identifiers or free text do",
-                ", or join its labels into fewer categories",
-                where,
-            )
+            count = f"has {len(labels):,} different labels, more than {MOST_LABELS}, as an identifier or free text does"
+            return MANY_LABELS._replace(fault=count, where=where)
         return None
 
     def _identifies(self, k: int) -> bool:
@@ -384,7 +424,7 @@ def _refusal(
     return TableError(message, sentences, reports)
 
 
-def _left_out_notes(unfit: Mapping[str, Unfit]) -> list[str]:
+def left_out_notes(unfit: Mapping[str, Unfit]) -> list[str]:
     """A sentence for every reason to leave out columns."""
     groups: dict[str, list[str]] = {}
     for name, one in unfit.items():
@@ -446,9 +486,9 @@ def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnL
                 continue
             low, high = float(others.min()), float(others.max())
             away = low - ends[k] if lower else ends[k] - high
-            # -9 in a column of positive numbers is odd as well; 9 at the end of a scale is not.
-            alone = lower and low >= 0 and ends[k] < -1 and low - ends[k] > (high - low) / 10
-            if np.unique(others[:1000]).size > 1 and (away > 2 * (high - low) or alone):
+            # -99 among numbers that are never negative is odd as well, wide as their range may be.
+            alone = lower and low >= 0 and away > (high - low) / 10
+            if low < high and (away > 2 * (high - low) or alone):
                 found.setdefault(float(ends[k]), []).append(names[k])
     return [
         f"{code:g} in column{'s' if len(chosen) > 1 else ''} {listed(chosen)} lies far from all other cells, as a code "

@@ -146,10 +146,20 @@ class Knowledge:
             probabilities=self.probabilities + other.probabilities,
         )
 
-    def for_columns(self, names: Sequence[str], *, edge_probability: float) -> EdgeRules:
-        """As matrices for the columns of a table; ``edge_probability`` is that of edges without one of their own."""
+    def for_columns(
+        self, names: Sequence[str], *, edge_probability: float, left_out: Sequence[tuple[str, str]] = ()
+    ) -> EdgeRules:
+        """As matrices for the columns of a table; ``edge_probability`` is that of edges without one of their own.
+
+        ``left_out`` has columns that are no variables, with the reason.
+        """
         position = {name: k for k, name in enumerate(names)}
         for name in self.names:
+            if name in dict(left_out):
+                raise KnowledgeError(
+                    f"knowledge names {shortened(name)}, which was left out of the table, since it "
+                    f"{dict(left_out)[name]}; leave it out of the knowledge too, or make it a variable"
+                )
             if name not in position:
                 hint = nearest(name, names) or f": the columns are {listed(list(names))}"
                 raise KnowledgeError(f"knowledge names {shortened(name)}, which is no column of the table{hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -10,6 +11,7 @@ from scipy.linalg import solve_triangular
 from vcuda.data.random_models import Edges, kernel, kernel_factor
 from vcuda.data.raw_table import FloatArray
 from vcuda.data.simulate import (
+    NUMBER,
     WEIGHT_RANGE,
     GraphFamily,
     Mechanism,
@@ -64,9 +66,6 @@ def paper_dataset(
     weights = signed[dag.sources, dag.targets]
     functions: dict[int, tuple[FloatArray, FloatArray]] = {}
 
-    def noise_of(_: int) -> FloatArray:
-        return rng.normal(size=PAPER_ROWS)
-
     def linear(node: int, inputs: FloatArray) -> FloatArray:
         return weights[dag.into(node)] @ inputs
 
@@ -81,10 +80,15 @@ def paper_dataset(
         whitened = solve_triangular(lower[:PAPER_ROWS, :PAPER_ROWS], values, lower=True)
         return lower[PAPER_ROWS:] @ np.concatenate([whitened, rng.standard_normal(PAPER_ROWS)])
 
-    halves = [
-        propagate(order, dag, PAPER_ROWS, noise_of, mean_of)
-        for mean_of in ((linear, linear) if mechanism == "linear" else (new_function, same_function))
-    ]
+    def half(mean_of: Callable[[int, FloatArray], FloatArray]) -> FloatArray:
+        def draw(node: int, inputs: FloatArray) -> FloatArray:
+            noise = rng.normal(size=PAPER_ROWS)
+            return noise + mean_of(node, inputs) if len(inputs) else noise
+
+        return propagate(order, dag, PAPER_ROWS, draw)
+
+    means = (linear, linear) if mechanism == "linear" else (new_function, same_function)
+    halves = [half(mean_of) for mean_of in means]
     config = {
         "graph": graph,
         "nodes": nodes,
@@ -93,7 +97,7 @@ def paper_dataset(
         "index": index,
         "seed": seed,
     }
-    return as_simulation(config, np.hstack(halves), PAPER_ROWS, dag, weights, np.ones(nodes))
+    return as_simulation(config, np.hstack(halves), PAPER_ROWS, dag, weights, np.ones(nodes), (NUMBER,) * nodes)
 
 
 def _paper_graph(

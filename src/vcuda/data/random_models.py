@@ -1,4 +1,4 @@
-"""Random graphs, functions and noise: what simulated tables are drawn from."""
+"""Random graphs, functions, noise and columns of every kind: what simulated tables are drawn from."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cholesky
 from scipy.spatial.distance import pdist, squareform
+from scipy.special import expit
 
+from vcuda.data.kinds import Kind
 from vcuda.data.raw_table import FloatArray
 
-NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel"]
+NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential", "t3", "two-humped"]
 IntArray = npt.NDArray[np.int64]
 
 HIDDEN_UNITS = 16
@@ -20,6 +22,18 @@ FOURIER_FEATURES = 1_000
 # White noise of standard deviation 0.001 on a GP draw, a thousandth of the noise of the data, keeps the
 # Cholesky factor real: rounding reaches about 1e-16 * rows * (largest eigenvalue <= rows): 3e-9 at 5,000.
 JITTER = 1e-6
+# The humps of two-humped noise lie at plus and minus this; their own standard deviation gives the variance 1.
+HUMP = 0.9
+# How strongly all causes together act on a column that is no number: the standard deviation of its log odds (of two
+# labels against each other, too) and of its log rate. Rows stay far from certain, and rates within two powers of ten.
+LOG_ODDS_SD, LOG_RATE_SD = 2.0, 0.7
+# The standard deviation of the log sd of noise that depends on the causes: between rows in which the log sd lies two
+# standard deviations apart, the noise differs by a factor of 2.7.
+LOG_SCALE_SD = 0.5
+LABELS, ORDERED_LEVELS = (3, 5), (4, 6)  # fewest and most levels
+RATES, SIZES = (2.0, 6.0), (1.0, 10.0)  # of counts: mean where causes are at their mean; size, if negative binomial
+# Half of the columns of a mixed table are numbers; the other kinds take turns.
+MIX: tuple[Kind, ...] = ("number", "label", "number", "count", "number", "yes/no", "number", "ordered")
 
 
 # Graphs -------------------------------------------------------------------------------------------------------
@@ -86,8 +100,14 @@ def standard_noise(rng: np.random.Generator, family: NoiseFamily, size: int) -> 
         return rng.uniform(-np.sqrt(3), np.sqrt(3), size)
     if family == "laplace":
         return rng.laplace(0.0, np.sqrt(0.5), size)
-    scale = np.sqrt(6) / np.pi
-    return rng.gumbel(-np.euler_gamma * scale, scale, size)
+    if family == "gumbel":
+        scale = np.sqrt(6) / np.pi
+        return rng.gumbel(-np.euler_gamma * scale, scale, size)
+    if family == "exponential":
+        return rng.exponential(size=size) - 1
+    if family == "t3":
+        return rng.standard_t(3, size) / np.sqrt(3)
+    return rng.choice([-HUMP, HUMP], size) + np.sqrt(1 - HUMP**2) * rng.standard_normal(size)
 
 
 def kernel(inputs: FloatArray) -> FloatArray:
@@ -126,3 +146,54 @@ def draw_network(rng: np.random.Generator, inputs: FloatArray) -> FloatArray:
     biases = 2 * rng.standard_normal((HIDDEN_UNITS, 1))
     last = rng.standard_normal(HIDDEN_UNITS) * np.sqrt(6 / HIDDEN_UNITS)
     return last @ np.tanh(first @ inputs + biases)
+
+
+# Columns of every kind ----------------------------------------------------------------------------------------
+
+
+def standardised(values: FloatArray) -> FloatArray:
+    """The values ``(rows,)`` with mean 0 and standard deviation 1; zeros where nothing varies."""
+    centred = values - values.mean()
+    scale = centred.std()
+    return centred / scale if scale > 0 else centred
+
+
+def as_cause(rng: np.random.Generator, kind: Kind, values: FloatArray) -> FloatArray:
+    """A column ``(rows,)`` as those see it that it causes: standardised; each label has a random effect of its own."""
+    if kind == "label":
+        values = rng.standard_normal(int(values.max()) + 1)[values.astype(np.int64)]
+    return standardised(values)
+
+
+def draw_yes_no(rng: np.random.Generator, log_odds: FloatArray) -> FloatArray:
+    """0 or 1 in each row; ``log_odds`` has mean zero, and a random number is added to all of them."""
+    chance = expit(log_odds + rng.uniform(-1, 1))
+    return (rng.random(log_odds.size) < chance).astype(np.float64)
+
+
+def draw_labels(rng: np.random.Generator, log_odds: FloatArray) -> FloatArray:
+    """A code from 0 on in each row, by softmax of ``(labels, rows)`` plus a random number for each label."""
+    levels = rng.normal(scale=0.5, size=(len(log_odds), 1))
+    # The largest of the log odds with standard Gumbel noise is a draw from their softmax.
+    return np.argmax(log_odds + levels + rng.gumbel(size=log_odds.shape), axis=0).astype(np.float64)
+
+
+def draw_ordered(rng: np.random.Generator, log_odds: FloatArray, levels: int) -> FloatArray:
+    """1 to ``levels`` in each row, by cumulative logits; the share of each level is random."""
+    latent = log_odds + rng.logistic(size=log_odds.size)
+    shares = rng.dirichlet(np.full(levels, 5.0))
+    cuts = np.quantile(latent, np.cumsum(shares)[:-1])
+    return 1.0 + np.searchsorted(cuts, latent).astype(np.float64)
+
+
+def draw_counts(rng: np.random.Generator, log_rate: FloatArray) -> FloatArray:
+    """A count in each row, Poisson or negative binomial with equal probability; ``log_rate`` has mean zero."""
+    rate = _log_uniform(rng, RATES) * np.exp(log_rate)
+    if rng.random() < 0.5:
+        size = _log_uniform(rng, SIZES)
+        rate = rate * rng.gamma(size, 1 / size, rate.size)
+    return rng.poisson(rate).astype(np.float64)
+
+
+def _log_uniform(rng: np.random.Generator, between: tuple[float, float]) -> float:
+    return float(np.exp(rng.uniform(*np.log(between))))

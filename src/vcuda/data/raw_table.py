@@ -24,6 +24,9 @@ COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 MOSTLY = 0.5
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
+# Numbers with what spreadsheets show around them: $1,257.30, 1.3 %, 1'250.
+DRESSED = re.compile(r"[$€£¥]? ?[+-]?\d[\d.,' ]*[%$€£¥]?", flags=re.ASCII)
+THOUSANDS = re.compile(r"[+-]?\d{1,3}([,' ]\d{3})+(\.\d*)?", flags=re.ASCII)
 # A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
 LETTERED = re.compile(r"\d+ ?[A-Za-z]")
 # What people write where a value is missing, in lower case; files have some more that Arrow knows.
@@ -155,7 +158,7 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
     missing = [_is_missing(cell) for cell in held]
     if not all(missing) and all(none or isinstance(cell, str) for cell, none in zip(held, missing, strict=True)):
         read = without_marks(_numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)]))
-        if _share_of_numbers(read) > MOSTLY:
+        if _share_of_numbers(read) > MOSTLY and not _are_codes(read):
             row = int(np.argmin(missing))
             refuse.cell(row, held[row], "which is text and not a number", f"{TEXT_REMEDY} (pandas.to_numeric)")
         return _no_dates(read, refuse)
@@ -206,13 +209,14 @@ def parsed_text(cells: Sequence[str | None], refuse: Refusal) -> Column:
         whole = not any(set(name.lower()) & set(".einf") for name in names)
         values = known[np.where(np.isnan(values), len(names), values).astype(np.int64)]
         return Column(values, "integer" if whole else "real", None, read.marks)
-    lettered = all(number is not None or LETTERED.fullmatch(name) for name, number in zip(names, numbers, strict=True))
-    if _share_of_numbers(read) <= MOSTLY or lettered:
+    if _share_of_numbers(read) <= MOSTLY or _are_codes(read):
         return _no_dates(read, refuse)
     bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
     if DECIMAL_COMMA.fullmatch(str(cells[bad])):
         remedy = "write numbers with a decimal point and without commas"
+    elif DRESSED.fullmatch(str(cells[bad]).strip()):
+        remedy = "write plain numbers, without signs of currency or per cent and without marks between thousands"
     return refuse.cell(bad, cells[bad], "which is not a number", remedy)
 
 
@@ -246,12 +250,27 @@ def without_marks(column: Column) -> Column:
 
 
 def _share_of_numbers(column: Column) -> float:
-    """Of the cells of a column of text that are there; those with a decimal comma are numbers too."""
+    """Of the cells of a column of text that are there; those with a decimal comma or a per cent sign are numbers."""
     assert column.labels is not None
     values = np.asarray(column.values)
     counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
-    alike = [as_number(name) is not None or bool(DECIMAL_COMMA.fullmatch(name)) for name in column.labels.names]
+    alike = [as_number(name) is not None or _is_dressed(name) for name in column.labels.names]
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
+
+
+def _is_dressed(name: str) -> bool:
+    """Whether a text is a number with a decimal comma, a sign of currency or per cent, or marks between thousands."""
+    if DECIMAL_COMMA.fullmatch(name) or THOUSANDS.fullmatch(name):
+        return True
+    # Dates and versions have several points or spaces, and no sign.
+    return bool(DRESSED.fullmatch(name)) and (name[0] in "$€£¥" or name[-1] in "%$€£¥")
+
+
+def _are_codes(column: Column) -> bool:
+    """Whether text is whole numbers, some of which have a letter."""
+    assert column.labels is not None
+    lettered = [bool(LETTERED.fullmatch(name)) for name in column.labels.names]
+    return any(lettered) and all(own or name.isdigit() for name, own in zip(column.labels.names, lettered, strict=True))
 
 
 def _no_dates(column: Column, refuse: Refusal) -> Column:

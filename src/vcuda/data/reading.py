@@ -24,7 +24,7 @@ from vcuda.data.checks import (
 )
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
 from vcuda.data.dataset import Dataset, read_only
-from vcuda.data.examination import AS_FOUND, ReadOptions, examined, with_read_options
+from vcuda.data.examination import AS_FOUND, ReadOptions, examined, notes_on_kinds, with_read_options
 from vcuda.data.files import from_path
 from vcuda.data.findings import findings, missing_notes, row_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
@@ -167,8 +167,10 @@ def _narrowed(given: Dataset, kept: Sequence[int], choice: ColumnChoice) -> Data
     """The columns of a table at some positions, with what there is to be noted of them."""
     table = given.take(kept)
     table = replace(table, choice=given.choice.then(choice, table.names))
-    before = {*_found(given), *missing_notes(given)}
-    return replace(table, notes=(*(note for note in given.notes if note not in before), *_found(table)))
+    kinds = notes_on_kinds(given)
+    before = {*_found(given), *missing_notes(given), *kinds}
+    again = notes_on_kinds(table) if set(kinds) & set(given.notes) else ()
+    return replace(table, notes=(*(note for note in given.notes if note not in before), *again, *_found(table)))
 
 
 def _is_bundled(data: object) -> TypeGuard[str]:

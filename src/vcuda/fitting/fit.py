@@ -21,7 +21,8 @@ from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
-from vcuda.fitting.kinds import resolve_kinds
+from vcuda.fitting.kinds import resolve_kinds, takes_sets
+from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
@@ -33,8 +34,10 @@ from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
 from vcuda.models import FAMILIES, MODELS
+from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
+from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
 
 
@@ -74,7 +77,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     table, model, kind_sentences = resolve_kinds(table, call)
     graph_prior = _prior(call, table)
     known: Any = call.knowledge
-    rules = known.for_columns(table.names, edge_probability=graph_prior.edge_probability) if known else None
+    probability = graph_prior.edge_probability
+    rules = known.for_columns(table.names, edge_probability=probability, left_out=table.left_out) if known else None
     rules = rules_of_design(table, rules)
     edges = prior_of_rules(table.d, graph_prior.edge_probability, rules, over=graph_prior.over)
     marked = None if call.log is None else _marked(call.log, table.names)
@@ -97,6 +101,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
+            parts=spec.subsamples,
         )
         if table.missing is None:
             outcome, info = route(request, *asked)
@@ -157,7 +162,17 @@ def _route(spec: FitSpec) -> Route:
         return lambda request, model, noise, engine: fit_baseline(request, model, engine, preset)
     if preset == "paper" or _is_gradient_trained(spec.model, spec.engine):
         return lambda request, model, noise, engine: fit_by_gradient(request, model, noise, engine, preset)
-    return fit_scored
+    return fit_by_scores
+
+
+def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
+    """By local scores: of a model that was asked for, or of what the kinds of the columns and the data support."""
+    if model == "mixed" or isinstance(model, Mixed):
+        return fit_mixed(request, model, noise, engine)
+    open_choice = model == "auto" and noise is None and not request.standardise
+    if open_choice and request.table.d <= MOST_COLUMNS and takes_sets(engine):
+        return fit_numbers(request, model, noise, engine)
+    return fit_scored(request, model, noise, engine)
 
 
 def versions() -> dict[str, str]:

@@ -5,48 +5,52 @@ from __future__ import annotations
 from typing import Any
 
 from vcuda.data.categorical import as_categories, check_no_label_missing, has_few_values
-from vcuda.data.kinds import HOW_TO_SET_KINDS, MOST_LABELS
-from vcuda.data.messages import HOW_TO_LEAVE_OUT, listed, shortened
+from vcuda.data.kinds import HOW_TO_SET_KINDS, KINDS, MOST_LABELS
+from vcuda.data.messages import listed, shortened
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.exact import Exact
 from vcuda.infer.orders import Orders
 from vcuda.models import FAMILIES
+from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 
-ENGINES_FOR_CATEGORIES = ("auto", "exact", "orders")
+ENGINES_OF_SETS = ("auto", "exact", "orders")
 
 
 def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
     """The table and the model of a fit, by the kinds of the columns, and sentences about the choice.
 
     Model categorical is taken for ``auto`` where all columns are labels, or few whole numbers beside labels; by name it
-    takes every different number as a label. A table of numbers passes as it is. Labels beside numbers are refused.
+    takes every different number as a label. Model mixed is taken for ``auto`` where kinds differ. A table of numbers
+    passes as it is.
     """
     model: Any = spec.model
     known = FAMILIES[model].usual if isinstance(model, str) and model in FAMILIES else model
     asked = isinstance(known, ScoreSpec) and known.takes_categories
     labels = _label_columns(table)
-    if not labels and not asked:
+    if isinstance(known, Mixed):
+        _check(spec, "mixed", noise=True)
         return table, model, []
-    if labels:
+    if not labels and not asked:
+        if model == "auto" and _takes_any_kind(spec) and set(table.kinds) != {"number"}:
+            return table, "mixed", [_mixed_sentence(table)]
+        return table, model, []
+    if labels and asked:
         check_no_label_missing(table, labels)
     sentences = []
     if not asked:
         if not isinstance(model, str) or model != "auto":
             name = model if isinstance(model, str) else type(model).__name__
             raise ConfigError(
-                f"model {name} is for numbers, and column {_example(table, labels[0])}: use model categorical or auto, "
+                f"column {_example(table, labels[0])}, and model {name} is for numbers: use model mixed or auto, "
                 "or code the labels as numbers (0 and 1 for two of them)"
             )
         others = [k for k in range(table.d) if k not in labels]
-        numbers = [k for k in others if table.kinds[k] in ("number", "count") and not _is_few(table, k)]
-        if numbers:
-            raise ConfigError(
-                f"column {_example(table, labels[0])} and column {shortened(table.names[numbers[0]])} holds numbers, "
-                "and no model takes both: code the labels as numbers (0 and 1 for two of them), leave them out "
-                f"{HOW_TO_LEAVE_OUT}, or bin the numbers into categories (pandas.qcut)"
-            )
+        if any(table.kinds[k] in ("number", "count") and not _is_few(table, k) for k in others):
+            _check(spec, "mixed", noise=True)
+            return table, "mixed", [_mixed_sentence(table)]
+        check_no_label_missing(table, labels)
         model = "categorical"
         sentences = ["Every column holds labels, so the model is categorical; no other was compared."]
         if others:
@@ -56,8 +60,28 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
                 f"{holds} few different numbers beside columns of labels: the model is categorical, which takes each "
                 "number as a label; no other was compared."
             ]
-    _check(spec)
+    _check(spec, "categorical")
     return as_categories(table, most=MOST_LABELS if isinstance(model, str) else model.max_levels), model, sentences
+
+
+def takes_sets(engine: Any) -> bool:
+    """Whether an engine, a name or a spec, takes scores of any sets of parents."""
+    return engine in ENGINES_OF_SETS if isinstance(engine, str) else isinstance(engine, Exact | Orders)
+
+
+def _takes_any_kind(spec: FitSpec) -> bool:
+    """Whether nothing was asked for that numbers alone have."""
+    return takes_sets(spec.engine) and spec.preset != "paper" and spec.noise is None and not spec.standardise
+
+
+def _mixed_sentence(table: Any) -> str:
+    """Which kinds there are, with the columns of each."""
+    found = []
+    for kind in KINDS:
+        names = [name for name, own in zip(table.names, table.kinds, strict=True) if own == kind]
+        if names:
+            found.append(f"{kind}: {listed(names)}")
+    return f"Each column is described by a regression of its kind ({'; '.join(found)})."
 
 
 def _label_columns(table: Any) -> list[int]:
@@ -79,17 +103,16 @@ def _example(table: Any, column: int) -> str:
     return f"{shortened(table.names[column])} holds labels ({listed(labels, 3)})"
 
 
-def _check(spec: FitSpec) -> None:
+def _check(spec: FitSpec, model: str, *, noise: bool = False) -> None:
+    """Refuse what labels do not have; ``noise``: other columns have logarithms, but no choice of noise either."""
     engine = spec.engine
     name = engine if isinstance(engine, str) else type(engine).__name__
-    known = engine in ENGINES_FOR_CATEGORIES if isinstance(engine, str) else isinstance(engine, Exact | Orders)
-    if spec.preset == "paper" or not known:
+    if spec.preset == "paper" or not takes_sets(engine):
         setting = "preset paper" if spec.preset == "paper" else f"engine {name}"
-        raise ConfigError(f"{setting} is for numbers; labels (model categorical) are fitted by engine exact or orders")
-    for option, fault in (
-        ("noise", "have no noise variances"),
-        ("log", "have no logarithms"),
-        ("standardise", "cannot be standardised"),
-    ):
+        raise ConfigError(f"{setting} is for numbers; model {model} is fitted by engine exact or orders")
+    refused = [("noise", "has no choice of noise variances"), ("standardise", "standardises numbers by itself")]
+    if not noise:
+        refused.append(("log", "has no logarithms"))
+    for option, fault in refused:
         if getattr(spec, option):
-            raise ConfigError(f"labels (model categorical) {fault}; leave {option} out")
+            raise ConfigError(f"model {model} {fault}; leave {option} out")

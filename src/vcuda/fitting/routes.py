@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ METHOD_SECONDS = 300.0
 
 class Request(NamedTuple):
     """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
-    ``workers`` is where parts of the work may be done."""
+    ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -65,6 +66,7 @@ class Request(NamedTuple):
     deadline: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
+    parts: int = 12
 
     @property
     def prior(self) -> GraphPrior:
@@ -185,11 +187,17 @@ def _choose(request: Request, noise: Noise | None, engine: str | Engine) -> Choi
     """The model by its evidence, within its share of the time."""
     named = ENGINES.get(engine) if isinstance(engine, str) else None
     kind = named.spec if named else type(engine)
+    models = [name for name in FAMILIES if _takes_slow_models(request, kind, engine) or not _is_slow(name)]
+    return choose_among(request, models, noise, engine)
+
+
+def choose_among(request: Request, models: Sequence[str], noise: Noise | None, engine: str | Engine) -> Choice:
+    """One of some models by its evidence, within its share of the time."""
     share = None if request.spec.time_limit is None else time.monotonic() + CHOOSING_SHARE * request.spec.time_limit
     return choose_model(
         request.rows_in_memory,
         request.edges,
-        models=[name for name in FAMILIES if _takes_slow_models(request, kind, engine) or not _is_slow(name)],
+        models=models,
         noise=noise,
         logarithm=request.logarithm,
         positive=None if isinstance(request.table, Dataset) else request.table.positive,

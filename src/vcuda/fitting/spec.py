@@ -145,7 +145,10 @@ class Option:
 
     def is_plain(self, value: Any) -> bool:
         """Whether a value from a file is of the type that was written there."""
-        return type(value) in PLAIN_TYPES[self.plain] or (value is None and self.default is None)
+        if type(value) not in PLAIN_TYPES[self.plain]:
+            return value is None and self.default is None
+        texts = [*value, *value.values()] if self.plain == "dict[str, str]" else value
+        return "[" not in self.plain or all(isinstance(one, str) for one in texts)
 
     def stored_in(self, provenance: Mapping[str, Any]) -> Any:
         """The value in the provenance of a run; None where it says nothing of it."""
@@ -403,6 +406,14 @@ class FitSpec:
         part="table",
         stored_at=("data", "without"),
         as_found=True,
+    )
+    subsamples: int = option(
+        12,
+        "Random thirds of the rows whose answers are averaged, so that a model that is not quite true is not too sure. "
+        "0: one fit to all rows.",
+        in_python="Only with the models that auto chooses for mixed kinds of columns, and noise of any shape.",
+        least=0,
+        most=1000,
     )
     kinds: Mapping[str, str] | None = option(
         None,

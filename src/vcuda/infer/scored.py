@@ -67,7 +67,10 @@ class ScoredTable(NamedTuple):
         if standardise and spec.depends_on_scale:
             logged = replace(logged, statistics=logged.statistics.standardised())
         spec.check_spreads(logged.source, logged.names, logged.scale)
-        features, functions = None, spec.features_of((logged.sample.values - logged.mean) / logged.scale)
+        features = None
+        functions = spec.features_of(
+            (logged.sample.values - logged.mean) / logged.scale, zero=-logged.mean / logged.scale
+        )
         if functions is not None:
             features = gather_features(
                 logged.data, functions.expand, statistics=logged.statistics, on_progress=on_progress, mapped=mapped

@@ -464,8 +464,11 @@ class ScoreSpec:
 
     # Tables that need not fit into memory ---------------------------------------------------------------------------
 
-    def features_of(self, sample: np.ndarray) -> Features | None:
-        """Choose functions of the columns by a standardised sample (n, d); None where products of columns do."""
+    def features_of(self, sample: np.ndarray, *, zero: np.ndarray) -> Features | None:
+        """Choose functions of the columns by a standardised sample (n, d); None where products of columns do.
+
+        ``zero`` (d,) is what zero of each column became, from which counts are counted.
+        """
         return None
 
     def from_statistics(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from vcuda.data.kinds import KINDS
 from vcuda.data.knowledge import Knowledge
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.fitting.spec import OPTIONS
@@ -54,6 +55,7 @@ REQUIRED: dict[str, Check] = {
         columns=is_count,
         chosen_=each(is_text),
         without_=each(is_text),
+        kinds_=mapping_of(is_text, lambda value: value in KINDS),
         notes=each(is_text),
     ),
     "versions": mapping_of(is_word, is_text),
@@ -210,7 +212,12 @@ class Provenance(dict[str, Any]):
 def _passed(name: str) -> Check:
     """Whether a stored value of an option may be one that was passed."""
     one = OPTIONS[name]
-    return lambda value: one.is_plain(value) and (not isinstance(value, str) or is_word(value))
+
+    def check(value: Any) -> bool:
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        return one.is_plain(value) and all(map(is_word, texts))
+
+    return check
 
 
 PASSED = {name: _passed(name) for name, one in OPTIONS.items() if not one.as_found and name not in IF_THERE}

@@ -72,6 +72,19 @@ class GraphSamples:
             raise ConfigError("the weights of graph samples must not be negative and must sum to one")
 
     @classmethod
+    def joined(cls, several: Sequence[GraphSamples]) -> GraphSamples:
+        """All graphs of several samples of the same variables, each sample with the same total weight."""
+        ends = np.cumsum([0, *(int(one.offsets[-1]) for one in several)])
+        offsets = [one.offsets[1:] + shift for one, shift in zip(several, ends, strict=False)]
+        return cls(
+            several[0].names,
+            np.concatenate([np.zeros(1, dtype=several[0].offsets.dtype), *offsets]),
+            np.concatenate([one.sources for one in several]),
+            np.concatenate([one.targets for one in several]),
+            np.concatenate([one.weights / len(several) for one in several]),
+        )
+
+    @classmethod
     def from_dense(
         cls, names: Sequence[str], graphs: np.ndarray | Sequence[Any], weights: np.ndarray | None = None
     ) -> GraphSamples:

@@ -56,7 +56,7 @@ class FileReader(BlockReader):
         self.path = Path(raw.source)
         self.kind = FILE_KINDS[extension_of(self.path)[0]]
 
-    def batches(self, most: int) -> Iterator[Any]:
+    def batches(self, most: int) -> Generator[Any, None, None]:
         if self.kind == "parquet":
             batches = self._parquet_batches(most)
         else:  # pieces as they stand in the file, which are sliced later

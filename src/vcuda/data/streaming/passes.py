@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vcuda.data.checks import check_cells, check_scales
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.dataset import Dataset
+from vcuda.data.examination import TableError, constant_column
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.messages import listed, shortened
 from vcuda.data.moments import Moments, merged, varies
@@ -30,6 +31,18 @@ from vcuda.errors import ConfigError, DataError
 SAMPLE_ROWS = 10_000
 # 64 MB: beyond 800 columns the sample has fewer rows than asked for.
 SAMPLE_CELLS = 1 << 23
+
+
+class ConstantColumnsError(TableError):
+    """Columns that hold one value in every row, with that value; only a whole pass shows them."""
+
+    def __init__(self, source: str, values: Mapping[str, float]) -> None:
+        self.unfit = {name: constant_column(f"{value:g}", "in every row") for name, value in values.items()}
+        sentences = [f"{source}: {one.refusal(name)}" for name, one in self.unfit.items()]
+        super().__init__(sentences[0], sentences)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DataError, self.args
 
 
 def gather(
@@ -267,6 +280,9 @@ def _take_logarithms(block: Block, marked: npt.NDArray[np.bool_], stream: Stream
 
 def _check_spread(stream: Stream, moments: Moments, regimes: Mapping[Regime, Moments]) -> None:
     """Refuse what does not vary, in the words in which tables in memory are refused."""
+    constant = np.flatnonzero(moments.least == moments.largest).tolist()
+    if constant:
+        raise ConstantColumnsError(stream.source, {stream.names[k]: float(moments.least[k]) for k in constant})
     check_cells(stream.described(), stream.names, np.stack([moments.least, moments.largest]))
     check_scales(Dataset(stream.names, np.stack([-moments.scale, moments.scale]), stream.source))
     if set(regimes) == {()}:

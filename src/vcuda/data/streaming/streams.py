@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +22,9 @@ from vcuda.data.checks import check_memory, check_rows, checked_names
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.files import existing_file, from_path
 from vcuda.data.formats import FILE_KINDS, READABLE, extension_of
+from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.messages import shortened
-from vcuda.data.raw_table import RawTable
+from vcuda.data.raw_table import Cells, RawTable
 from vcuda.data.streaming.blocks import Block, BlockReader, OnProgress, Reading, silent
 from vcuda.data.streaming.file_readers import FileReader
 from vcuda.data.streaming.partitions import SOURCE, PartitionReader, described, is_partitioned, narrowed
@@ -81,6 +83,21 @@ class Stream:
             yield block
             share = (before + reader.share * size) / max(1, total)
             on_progress(Reading(block.start + len(block.values), min(share, 1.0)))
+
+    def head(self, rows: int) -> Cells | None:
+        """The first rows of the first file, as they were read; None of a Dask DataFrame, which would be computed."""
+        import pyarrow as pa
+
+        if self.tables is not None:
+            return None
+        reader = FileReader(self.files[0], self.names, self.target_column)
+        with closing(reader.batches(rows)) as batches:
+            first = next(batches, None)
+        if first is None:
+            return None
+        table = pa.Table.from_batches([first.slice(0, rows)]).select(reader.columns)
+        is_text = reader.kind == "text"
+        return cells_from_arrow(table, self.files[0].source, self.files[0].place, text_is_parsed=is_text)
 
     def finish(self, rows: int, *, on_progress: OnProgress = silent) -> None:
         """Refuse a table that turned out to be too short."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
+from vcuda.data.columns import EVERY_COLUMN, FEWEST_COLUMNS, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
-from vcuda.data.examination import AS_FOUND, ReadOptions, with_read_options
+from vcuda.data.examination import AS_FOUND, ReadOptions, Unfit, left_out_notes, unfit_in_first_rows, with_read_options
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
-from vcuda.data.kinds import Kind, check_kind_names, found_kinds
+from vcuda.data.kinds import NUMBER, Kind, check_kind_names, found_kinds, kind_notes
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
 from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import FloatArray
@@ -26,13 +27,16 @@ from vcuda.data.reading import read_table
 from vcuda.data.streaming.blocks import Mapped, OnlyInMemoryError, OnProgress, silent
 from vcuda.data.streaming.file_readers import cells_on_disk
 from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
-from vcuda.data.streaming.passes import gather
+from vcuda.data.streaming.passes import ConstantColumnsError, gather
 from vcuda.data.streaming.statistics import Statistics
+from vcuda.data.streaming.streams import open_stream
 from vcuda.errors import ConfigError, DataError
 from vcuda.memory import memory_available
 
 # Beyond so many cells a file is read block by block unless somebody says otherwise: 32 MB of numbers.
 STREAMED_CELLS = 4_000_000
+# What is no variable shows in the first rows.
+FIRST_ROWS = 1_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +50,7 @@ class StreamedTable:
     statistics: Statistics
     choice: ColumnChoice = EVERY_COLUMN
     how: ReadOptions = AS_FOUND
+    unfit: Mapping[str, Unfit] = field(default_factory=dict)
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -72,7 +77,12 @@ class StreamedTable:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return self.statistics.notes
+        return self.sample.notes
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """Names of columns that are no variables, with the reason."""
+        return tuple((name, one.fault) for name, one in self.unfit.items())
 
     @property
     def fingerprint(self) -> str:
@@ -108,11 +118,21 @@ class StreamedTable:
         """Rows in memory, drawn uniformly, with the kinds of the whole table."""
         drawn = self.statistics.sampled()
         within = (drawn.extremes[0] == self.extremes[0]) & (drawn.extremes[1] == self.extremes[1])
-        found: list[Kind] = [
-            one.kind if seen or one.kind == "count" else "number"
+        found = [
+            one if seen or one.kind == "count" else NUMBER
             for one, seen in zip(found_kinds(drawn.values), within, strict=True)
         ]
-        return with_read_options(replace(drawn, kinds=tuple(found)), self.how)
+        guessed = [
+            one._replace(note=one.note and name not in self.how.kinds)
+            for name, one in zip(self.names, found, strict=True)
+        ]
+        drawn = replace(
+            drawn,
+            kinds=tuple(one.kind for one in found),
+            notes=(*drawn.notes, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
+            left_out=self.left_out,
+        )
+        return with_read_options(drawn, self.how)
 
     @property
     def positive(self) -> npt.NDArray[np.bool_]:
@@ -168,7 +188,7 @@ class StreamedTable:
         )
         if again.fingerprint != self.statistics.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return StreamedTable(self.data, again, self.choice, self.how)
+        return StreamedTable(self.data, again, self.choice, self.how, self.unfit)
 
 
 def open_table(
@@ -222,14 +242,38 @@ def open_table(
             raise OnlyInMemoryError(
                 f"{kept}: missing_values needs a table that fits into memory: mark missing cells in the table itself."
             )
-        found = gather(kept, interventions=interventions, choice=choice, on_progress=on_progress, mapped=mapped)
+        table = _streamed(kept, interventions, choice, how, on_progress=on_progress, mapped=mapped)
     except OnlyInMemoryError:
         if BYTES_A_CELL * cells > memory_available():
             raise
         return in_memory()
-    table = StreamedTable(kept, found, choice, how)
     check_kind_names(how.kinds, table.names, table.source)
     return table
+
+
+def _streamed(
+    kept: Any, interventions: str | None, choice: ColumnChoice, how: ReadOptions, **reading: Any
+) -> StreamedTable:
+    """A pass over a table without the columns that are no variables.
+
+    The first rows show identifiers, dates and free text. That a column does not vary shows after a pass, and takes a
+    second one.
+    """
+    insists = choice.columns is not None
+    stream = open_stream(kept, interventions=interventions, choice=choice)
+    head, unfit = stream.head(FIRST_ROWS), {}
+    if head is not None:
+        unfit = unfit_in_first_rows(head, stream.names, stream.files[0], how=how, insists=insists)
+    while True:
+        taken = ColumnChoice.of(None, [*(choice.exclude or ()), *unfit]) if unfit else choice
+        try:
+            found = gather(kept, interventions=interventions, choice=taken, **reading)
+        except ConstantColumnsError as error:
+            if insists or how.strict or len(stream.names) - len(unfit) - len(error.unfit) < FEWEST_COLUMNS:
+                raise
+            unfit |= error.unfit
+        else:
+            return StreamedTable(kept, found, choice, how, unfit)
 
 
 def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:

@@ -334,7 +334,7 @@ class AdditiveBasis(ScoreSpec):
             for some, shift in zip(rows, shifts, strict=True)
         ]
 
-    def features_of(self, sample: np.ndarray) -> ColumnBasis:
+    def features_of(self, sample: np.ndarray, *, zero: np.ndarray) -> ColumnBasis:
         chosen = [self.choose(column) for column in sample.T]
         return ColumnBasis(*(np.stack(parts) for parts in zip(*chosen, strict=True)))
 

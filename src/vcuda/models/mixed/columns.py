@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcuda.models.mixed.features import Features, LabelFeatures, NumberFeatures
+from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Column:
         number, count, yes/no, ordered or label.
     levels
         The different values of a column that is coded, in order; empty for numbers and counts.
-    centre, scale
+    line
         Of a number: what standardises it.
     features
         What it is to its effects.
@@ -28,22 +28,21 @@ class Column:
 
     kind: str
     levels: np.ndarray
-    centre: float
-    scale: float
+    line: Line | None
     features: NumberFeatures | LabelFeatures
 
     @classmethod
-    def of(cls, kind: str, values: np.ndarray) -> Column:
-        """Describe a column (n,)."""
+    def of(cls, kind: str, values: np.ndarray, *, is_log: bool = False) -> Column:
+        """Describe a column (n,), which may be the logarithm of a number."""
         nothing = np.zeros(0)
         if kind == "number":
-            return cls(kind, nothing, float(values.mean()), float(values.std()) or 1.0, NumberFeatures.of(values))
+            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values, is_log=is_log))
         if kind == "count":
-            return cls(kind, nothing, 0.0, 1.0, NumberFeatures.of(np.sqrt(values)))
+            return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
         levels = np.unique(values)
         codes = np.searchsorted(levels, values).astype(np.float64)
         features = NumberFeatures.of(codes) if kind == "ordered" else LabelFeatures.of(codes, levels.size)
-        return cls(kind, levels, 0.0, 1.0, features)
+        return cls(kind, levels, None, features)
 
     @property
     def is_number(self) -> bool:
@@ -51,21 +50,22 @@ class Column:
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Values (n,) in the units of the likelihood: standardised, counted, or codes."""
-        if self.levels.size:
-            return np.searchsorted(self.levels, values).astype(np.float64)
-        return (values - self.centre) / self.scale
+        if self.line is not None:
+            return self.line.apply(values)
+        return np.searchsorted(self.levels, values).astype(np.float64) if self.levels.size else values
 
     def expand(self, values: np.ndarray) -> Features:
-        """The features of values (n,) in the user's units."""
+        """The features of values (n,)."""
         if self.kind == "count":
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
 
     def log_jacobian(self, rows: int) -> float:
-        """What the log density of so many values gains in the user's units."""
-        return -rows * float(np.log(self.scale)) if self.is_number else 0.0
+        """What the log density of so many values gains by going from the units of the likelihood to their own."""
+        return 0.0 if self.line is None else -rows * float(np.log(self.line.scale))
 
 
-def columns_of(kinds: Sequence[str], values: np.ndarray) -> tuple[Column, ...]:
-    """Describe the columns of a table (n, d)."""
-    return tuple(Column.of(kind, values[:, k]) for k, kind in enumerate(kinds))
+def columns_of(kinds: Sequence[str], values: np.ndarray, logarithm: np.ndarray | None = None) -> tuple[Column, ...]:
+    """Describe the columns of a table (n, d); those marked in ``logarithm`` (d,) are logarithms of numbers."""
+    marked = np.zeros(len(kinds), dtype=bool) if logarithm is None else logarithm
+    return tuple(Column.of(kind, values[:, k], is_log=bool(marked[k])) for k, kind in enumerate(kinds))

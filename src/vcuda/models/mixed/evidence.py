@@ -32,12 +32,11 @@ SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 # What a cause may change in the spread has a quarter of the prior variance of what it may change in the mean.
 SPREAD_PRECISION = 4.0
 # A part of the rows begins at the best of all rows, which is near.
-STEPS_OF_PARTS = 3
+STEPS_OF_PARTS = 12
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
-NEAR = 10.0
-import os
-
-TOGETHER_ON = not os.environ.get("NOGP")
+NEAR = 15.0
+# Designs have a multiple of so many features.
+PADDING = 4
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
 CHUNK = 400_000
 
@@ -86,6 +85,11 @@ def descriptions_of(kind: str) -> tuple[Description, ...]:
     return NUMBER if kind == "number" else COUNT if kind == "count" else CODED
 
 
+def padded(width: int) -> int:
+    """How many features stand for so many: those that are zero change nothing, and more sets are fitted at once."""
+    return -(-width // PADDING) * PADDING
+
+
 def prior_precision(how: Description, likelihood: Likelihood, width: int) -> np.ndarray:
     """Of each weight (q, width), the intercept first; infinite where a predictor has no such weight."""
     precision = np.ones((likelihood.predictors, width))
@@ -98,11 +102,12 @@ def prior_precision(how: Description, likelihood: Likelihood, width: int) -> np.
 
 
 class _Products(NamedTuple):
-    """Products (p, p) of all features, a row of ones and what is explained; where they stand."""
+    """Products (p, p) of all features, a row of ones, one of zeros, and what is explained; where they stand."""
 
     matrix: np.ndarray
     features: list[np.ndarray]
     ones: int
+    zeros: int
     responses: list[np.ndarray]
 
 
@@ -114,7 +119,7 @@ class Rows:
     columns
         What the family knows of the columns, from all rows.
     values
-        (n, d) rows in the user's units.
+        (n, d) rows, logarithms of some columns among them.
     """
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
@@ -141,13 +146,14 @@ class Rows:
         features = self._features[smooth]
         # Every column in units of its standard deviation, labels by one uncorrelated number for each but the last.
         responses = [straight / LINE for straight in self._features[False]]
-        stacked = np.concatenate([*features, np.ones((1, self.count)), *responses])
-        ends = np.cumsum([len(some) for some in (*features, (1,), *responses)])
-        places = [
-            np.arange(end - len(some), end) for some, end in zip((*features, (1,), *responses), ends, strict=True)
-        ]
+        constant = [np.ones((1, self.count)), np.zeros((1, self.count))]
+        every = [*features, *constant, *responses]
+        stacked = np.concatenate(every)
+        ends = np.cumsum([len(some) for some in every])
+        places = [np.arange(end - len(some), end) for some, end in zip(every, ends, strict=True)]
         width = len(features)
-        return _Products(stacked @ stacked.T, places[:width], int(places[width][0]), places[width + 1 :])
+        ones, zeros = int(places[width][0]), int(places[width + 1][0])
+        return _Products(stacked @ stacked.T, places[:width], ones, zeros, places[width + 2 :])
 
     @cached_property
     def process(self) -> tuple[LocalScore, dict[int, int]]:
@@ -177,28 +183,50 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
-        # The sets whose parents act together, or nearly so.
-        self.together: set[Set] = set()
+        # By description, the sets for which it is the best, or nearly so.
+        self.near: dict[str, set[Set]] = {}
 
-    def average(self, sets: Sequence[Set]) -> np.ndarray:
+    def average(self, sets: Sequence[Set], *, together: bool = True) -> np.ndarray:
         """The log evidence (s,), with every description as plausible as the others before the table is seen."""
-        every = np.stack(list(self.by_description(sets).values()))
+        every = np.stack(list(self.by_description(sets, together=together).values()))
         top = every.max(axis=0)
         return top + np.log(np.exp(every - top).mean(axis=0))
 
-    def by_description(self, sets: Sequence[Set]) -> dict[str, np.ndarray]:
-        """The log evidence (s,) of sets, sorted tuples that come after their subsets, by the name of the description."""
-        found = {how.name: self.evidence(how, sets) for how in descriptions_of(self.own.kind) if not how.together}
-        if self.own.is_number and TOGETHER_ON:
-            found[TOGETHER.name] = self._together(sets, np.stack(list(found.values())).max(axis=0))
+    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
+        """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
+
+        ``together``: also with one function of all parents, which takes longest.
+        """
+        found = {}
+        for how in descriptions_of(self.own.kind):
+            if how.together and not together:
+                continue
+            found[how.name] = np.full(len(sets), -np.inf)
+            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents)]
+            if tried:
+                found[how.name][tried] = self.evidence(how, [sets[place] for place in tried])
+        if self.before is None:
+            heights = np.stack(list(found.values()))
+            for name, own in zip(found, heights > heights.max(axis=0) - NEAR, strict=True):
+                self.near.setdefault(name, set()).update(
+                    parents for parents, is_near in zip(sets, own, strict=True) if is_near
+                )
         return found
+
+    def _is_worth_trying(self, how: Description, parents: Set) -> bool:
+        """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
+        if how.together and not (len(parents) > 1 and all(self.rows.columns[parent].is_number for parent in parents)):
+            return False
+        return self.before is None or parents in self.before.near[how.name]
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            if self.own.is_number and how.is_closed:
+            if how.together:
+                found[some] = [self._together(parents) for parents in chosen]
+            elif self.own.is_number and how.is_closed:
                 found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
             else:
                 # Probabilities of labels are at most one, whatever the approximation says.
@@ -216,11 +244,11 @@ class ColumnEvidence:
         return found
 
     def _batches(self, how: Description, sets: Sequence[Set]) -> Iterator[list[int]]:
-        """Places of sets that have as many features, in the order of their sizes."""
+        """Places of sets that have about as many features, in the order of their sizes."""
         features = self.rows.features(how.smooth)
         by_width: dict[tuple[int, int], list[int]] = {}
         for place, parents in enumerate(sets):
-            width = sum(len(features[parent]) for parent in parents)
+            width = padded(sum(len(features[parent]) for parent in parents))
             by_width.setdefault((len(parents), width), []).append(place)
         for (_, width), places in sorted(by_width.items()):
             most = max(1, CHUNK // ((width + 1) * self.rows.count))
@@ -238,11 +266,17 @@ class ColumnEvidence:
     def _explaining(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
         """Where the intercept and the features of each set stand (s, 1 + p) in the products."""
         products = self.rows.products(smooth)
-        return np.array([np.concatenate([[products.ones], *(products.features[k] for k in own)]) for own in sets])
+        width = padded(max(sum(products.features[k].size for k in own) for own in sets))
+        chosen = np.full((len(sets), 1 + width), products.zeros)
+        chosen[:, 0] = products.ones
+        for place, own in enumerate(sets):
+            found = np.concatenate([chosen[0, :0], *(products.features[k] for k in own)])
+            chosen[place, 1 : 1 + found.size] = found
+        return chosen
 
     def _closed(self, smooth: bool, alpha: np.ndarray, sets: Sequence[Set]) -> np.ndarray:
         """Normal noise of constant spread, weights and variance integrated out; labels add up over their numbers."""
-        matrix, _, _, responses = self.rows.products(smooth)
+        matrix, _, _, _, responses = self.rows.products(smooth)
         chosen, explained = self._explaining(smooth, sets), responses[self.target]
         factor = np.linalg.cholesky(matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1]))
         half = np.linalg.solve(factor, matrix[chosen[:, :, None], explained])
@@ -253,25 +287,14 @@ class ColumnEvidence:
         fit = (alpha + n / 2) * np.log(beta + np.maximum(left, 1e-12).T / 2)
         return np.asarray((constant - 0.5 * log_det - fit).sum(axis=0))
 
-    def _together(self, sets: Sequence[Set], others: np.ndarray) -> np.ndarray:
-        """A Gaussian process of all parents (s,), where two or more are numbers and the others none.
-
-        On a part of the rows it is tried where on all rows it comes near the ``others`` (s,), the best descriptions.
-        """
+    def _together(self, parents: Set) -> float:
+        """A Gaussian process of all parents, two or more numbers."""
         score, places = self.rows.process
-        found = np.full(len(sets), -np.inf)
-        for place, parents in enumerate(sets):
-            if len(parents) < 2 or not all(parent in places for parent in parents):
-                continue
-            if self.before is None or parents in self.before.together:
-                found[place] = score.score(places[self.target], [places[parent] for parent in parents])
-            if self.before is None and found[place] > others[place] - NEAR:
-                self.together.add(parents)
-        return found
+        return score.score(places[self.target], [places[parent] for parent in parents])
 
     def _ridge(self, smooth: bool, sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray]:
         """Of a number: weights (s, 1 + p) in units of the noise, the intercept first, and the log of its scale (s,)."""
-        matrix, _, _, responses = self.rows.products(smooth)
+        matrix, _, _, _, responses = self.rows.products(smooth)
         chosen, explained = self._explaining(smooth, sets), int(responses[self.target][0])
         inner = matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1])
         outer = matrix[chosen, explained]
@@ -295,10 +318,14 @@ class ColumnEvidence:
         return Bernoulli.of(self.y) if levels == 2 else Softmax.of(self.y, levels)
 
     def fitted(self, how: Description, sets: Sequence[Set]) -> tuple[Likelihood, Fitted]:
-        """Fit sets that have as many features."""
+        """Fit sets that have about as many features; behind the weights of a set are those of features of zeros."""
         likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
-        ones = np.ones((1, self.rows.count))
-        design = np.stack([np.concatenate([ones, *(features[parent] for parent in parents)]) for parents in sets])
+        width = padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
+        design = np.zeros((len(sets), 1 + width, self.rows.count))
+        design[:, 0] = 1.0
+        for place, parents in enumerate(sets):
+            own = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
+            design[place, 1 : 1 + len(own)] = own
         precision = prior_precision(how, likelihood, design.shape[1])
         start = self._start(how, likelihood, sets, design.shape[1])
         most = MOST_STEPS if self.before is None else STEPS_OF_PARTS

@@ -70,6 +70,11 @@ class Inputs:
         ones = np.ones((1, len(self.values)))
         return np.concatenate([ones, *(one.smooth if smooth else one.straight for one in self._expanded)])
 
+    def predictors(self, smooth: bool, weights: np.ndarray) -> np.ndarray:
+        """The predictors (B, q, n) of weights (B, q, w); those behind the features belong to zeros."""
+        design = self.design(smooth)
+        return np.matmul(weights[:, :, : len(design)], design)
+
 
 class _Posterior(Protocol):
     """One description of a column, given the table."""
@@ -249,13 +254,13 @@ class _Laplace:
         return self.draws(self.normal_numbers()) if self.pool is None else self.pool
 
     def log_density(self, y: np.ndarray, design: np.ndarray, weights: np.ndarray, shared: np.ndarray) -> np.ndarray:
-        """Of rows (B, n) with features (1 + p, n), for B drawn weights."""
+        """Of rows (B, n) with features (1 + p, n), for B drawn weights; those behind the features belong to zeros."""
         found = np.empty((len(weights), y.size))
         levels = self.likelihood.predictors + self.likelihood.shared + 1
         most = max(1, CHUNK // (y.size * levels))
         for start in range(0, len(weights), most):
             part = slice(start, start + most)
-            eta = np.matmul(weights[part], design)
+            eta = np.matmul(weights[part, :, : len(design)], design)
             if isinstance(self.likelihood, Bernoulli | Softmax | Ordered):
                 chances = self.likelihood.probabilities(eta, shared[part])
                 found[part] = np.log(np.maximum(chances[:, y.astype(np.int64), np.arange(y.size)], LEAST_CHANCE))
@@ -264,9 +269,10 @@ class _Laplace:
         return found
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
-        (weights, shared), design = self._many(), inputs.design(self.smooth)
-        every = self.log_density(y, design, weights, shared)
-        return Predicted(self._means(np.matmul(weights, design), shared), logsumexp(every, axis=0) - np.log(len(every)))
+        weights, shared = self._many()
+        every = self.log_density(y, inputs.design(self.smooth), weights, shared)
+        eta = inputs.predictors(self.smooth, weights)
+        return Predicted(self._means(eta, shared), logsumexp(every, axis=0) - np.log(len(every)))
 
     def _means(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
         """Of numbers and counts; what is probable of others is asked for by itself."""
@@ -284,7 +290,7 @@ class _Laplace:
 
     def probabilities(self, inputs: Inputs) -> np.ndarray:
         weights, shared = self._many()
-        eta = np.matmul(weights, inputs.design(self.smooth))
+        eta = inputs.predictors(self.smooth, weights)
         return self._chances(eta, shared).mean(axis=0).T
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
@@ -296,7 +302,7 @@ class _Laplace:
         likelihood = self.likelihood
 
         def eta(values: np.ndarray) -> np.ndarray:
-            return np.matmul(weights, node.inputs(values).design(self.smooth))
+            return node.inputs(values).predictors(self.smooth, weights)
 
         if isinstance(likelihood, Number):
 
@@ -392,7 +398,8 @@ class MixedNode:
 
     def number(self, location_and_scale: LocationAndScale, noise: Noise) -> NumberMechanism:
         """A mechanism of the column from one in the units of its likelihood."""
-        centre, unit = self.own.centre, self.own.scale
+        assert self.own.line is not None
+        centre, unit = self.own.line.centre, self.own.line.scale
 
         def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location, scale = location_and_scale(values)
@@ -415,7 +422,9 @@ class MixedNode:
         if self.own.levels.size:
             return Predicted(self.own.levels[self._shares(inputs).argmax(axis=1)], log_density)
         mean = self.weights @ np.stack([one.mean for one in every])
-        return Predicted(self.own.centre + self.own.scale * mean, log_density)
+        if self.own.line is not None:
+            mean = self.own.line.centre + self.own.line.scale * mean
+        return Predicted(mean, log_density)
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         """Of the levels of a coded column (n, L), given the parents (n, k) of new rows."""

@@ -1,24 +1,32 @@
-"""The spec of regressions for tables of any mix of kinds."""
+"""What people give as a spec: regressions of every kind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vcuda.models.checks import check_max_parents
-from vcuda.models.protocol import ScoreSpec
+import numpy as np
+
+from vcuda.errors import ConfigError
+from vcuda.models.protocol import LocalScore, ScoreSpec
 
 
 @dataclass(frozen=True)
 class Mixed(ScoreSpec):
-    """A regression of each column on its parents, by the kind of the column; free of units.
+    """Every column by a regression of its kind, averaged over what its noise and the effects of its causes may be.
 
     Parameters
     ----------
-    max_parents
-        How many parents a column may have.
+    most_rows
+        Of a larger table so many rows are drawn at random.
     """
 
-    max_parents: int = 6
+    most_rows: int = 5000
+
+    takes_kinds = True
 
     def __post_init__(self) -> None:
-        check_max_parents(self.max_parents)
+        if self.most_rows < 10:
+            raise ConfigError(f"most_rows must be at least 10, got {self.most_rows}")
+
+    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> LocalScore:
+        raise ConfigError("model mixed is fitted by vcuda.fit, which knows the kinds of the columns")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -28,13 +27,15 @@ FULL_PARENTS = 3
 MAX_PARENTS = 6
 # A set whose cheap score is so many nats below that of a subset is not fitted.
 DOMINATED = 8.0
+# So is one with a parent that loses so much beside each of the other members alone.
+USELESS = 4.0
 # A set is extended if it is better than its subsets by the first, and among the best of its size by the second.
 WORTH_EXTENDING, NEAR_BEST = 3.0, 10.0
 
 
 class ColumnSets(NamedTuple):
-    """The sets of one column: ``fitted``, and ``expected``, each with the subset that is far better and by how much its
-    cheap score is below that of the subset."""
+    """The sets of one column: ``fitted``, subsets first, and ``expected``, each with a subset that is far better and
+    what it is expected to have above it, which is negative."""
 
     candidates: tuple[int, ...]
     fitted: tuple[Set, ...]
@@ -50,7 +51,7 @@ class MixedTable:
     columns
         What the family knows of the columns.
     values
-        (n, d) rows in the user's units.
+        (n, d) rows, logarithms of some columns among them.
     held
         (n, d) cells that an experiment set, or None.
     """
@@ -75,7 +76,7 @@ class MixedTable:
         return found
 
     def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:
-        """What a sum of scores gains in the user's units."""
+        """What a sum of scores gains in the units of the values."""
         return sum(one.own.log_jacobian(one.rows.count) for one in evidences)
 
 
@@ -112,28 +113,91 @@ def _gains(evidence: ColumnEvidence, now: Set, others: Sequence[int]) -> np.ndar
     return found
 
 
-def sets_of(evidence: ColumnEvidence, candidates: Sequence[int], required: Sequence[int]) -> ColumnSets:
-    """All sets of few candidates beside what is required, without those that a subset dominates."""
+def scored_sets(
+    evidence: ColumnEvidence, candidates: Sequence[int], required: Sequence[int]
+) -> tuple[ColumnSets, dict[Set, float]]:
+    """All sets of few candidates beside what is required, and larger ones while they are better than their subsets."""
     must = tuple(sorted(required))
-    sizes = range(min(FULL_PARENTS, len(candidates)) + 1)
-    every = [tuple(sorted((*must, *some))) for size in sizes for some in combinations(sorted(candidates), size)]
-    return _split(evidence, tuple(candidates), every, must, {})
-
-
-def _split(
-    evidence: ColumnEvidence, candidates: tuple[int, ...], every: Sequence[Set], must: Set, known: dict[Set, float]
-) -> ColumnSets:
-    """Sort sets into those to fit and those that a subset dominates; ``known`` keeps cheap scores."""
-    known |= zip(every, evidence.cheap(every).tolist(), strict=True)
     fitted, expected = list[Set](), dict[Set, tuple[Set, float]]()
-    for own in every:
-        subsets = [own[:k] + own[k + 1 :] for k, parent in enumerate(own) if parent not in must]
-        above = max((some for some in subsets if some in known), key=lambda some: known[some], default=None)
-        if above is not None and known[above] > known[own] + DOMINATED:
-            expected[own] = above, known[own] - known[above]
+    scores, cheap = dict[Set, float](), dict[Set, float]()
+    every: list[Set] = [must]
+    for size in range(min(MAX_PARENTS, len(candidates)) + 1):
+        if size > 0:
+            before = [own for own in scores if len(own) == len(must) + size - 1]
+            if size > FULL_PARENTS:
+                before = _worth_extending(before, must, scores)
+            grown = {tuple(sorted((*own, k))) for own in before for k in candidates if k not in own}
+            # A search goes step by step: all sets without one member must be there.
+            every = sorted(own for own in grown if all(some in scores for some in _subsets(own, must)))
+        if not every:
+            break
+        cheap |= zip(every, evidence.cheap(every).tolist(), strict=True)
+        some = []
+        for own in every:
+            above = _dominating(own, must, scores, cheap)
+            if above is None:
+                some.append(own)
+            else:
+                expected[own] = above
+        scores |= zip(some, evidence.average(some).tolist(), strict=True)
+        scores |= {own: scores[expected[own][0]] + expected[own][1] for own in every if own in expected}
+        fitted += some
+    return ColumnSets(tuple(candidates), tuple(fitted), expected), scores
+
+
+def _subsets(own: Set, must: Set) -> list[Set]:
+    """The sets without one member."""
+    return [own[:k] + own[k + 1 :] for k, parent in enumerate(own) if parent not in must]
+
+
+def _worth_extending(sets: Sequence[Set], must: Set, scores: dict[Set, float]) -> list[Set]:
+    """Sets that are among the best, and better than all of their subsets."""
+    best = max(scores.values())
+    return [
+        own
+        for own in sets
+        if scores[own] > best - NEAR_BEST
+        and scores[own] > max(scores[some] for some in _subsets(own, must)) + WORTH_EXTENDING
+    ]
+
+
+def _dominating(own: Set, must: Set, scores: dict[Set, float], cheap: dict[Set, float]) -> tuple[Set, float] | None:
+    """A subset that is far better, and by how much less the set is expected to have; None where there is none.
+
+    By the cheap score, or because one member gains nothing beside any of the others alone.
+    """
+    for parent in own:
+        if parent in must:
+            continue
+        rest = tuple(k for k in own if k != parent)
+        gain = cheap[own] - cheap[rest]
+        if gain < -DOMINATED:
+            return rest, gain
+        if len(rest) - len(must) > 1:
+            smaller = [scores[with_it] - scores[without] for with_it, without in _pairs(parent, rest, must)]
+            if max(smaller) < -USELESS and gain < -USELESS / 2:
+                return rest, max(smaller)
+    return None
+
+
+def _pairs(parent: int, rest: Set, must: Set) -> list[tuple[Set, Set]]:
+    """Each of the other members alone, with and without a parent."""
+    alone = [tuple(sorted((*must, k))) for k in rest if k not in must]
+    return [(tuple(sorted((*own, parent))), own) for own in alone]
+
+
+def without_dominated(sets: ColumnSets, scores: dict[Set, float], required: Sequence[int]) -> ColumnSets:
+    """The sets with those only expected that came out far below one of their subsets: a part of the rows shows the
+    same."""
+    must = tuple(sorted(required))
+    fitted, expected = list[Set](), dict[Set, tuple[Set, float]]()
+    for own in sorted(scores, key=len):
+        above = max(_subsets(own, must), key=lambda some: scores[some], default=None)
+        if above is not None and (own in sets.expected or scores[own] < scores[above] - DOMINATED):
+            expected[own] = above, scores[own] - scores[above]
         else:
             fitted.append(own)
-    return ColumnSets(candidates, tuple(fitted), expected)
+    return ColumnSets(sets.candidates, tuple(fitted), expected)
 
 
 def scores_of(evidence: ColumnEvidence, sets: ColumnSets) -> dict[Set, float]:
@@ -145,36 +209,6 @@ def scores_of(evidence: ColumnEvidence, sets: ColumnSets) -> dict[Set, float]:
     return scores
 
 
-def extended(
-    evidence: ColumnEvidence, sets: ColumnSets, scores: dict[Set, float], required: Sequence[int]
-) -> tuple[ColumnSets, dict[Set, float]]:
-    """Add larger sets while the largest are better than all of their subsets."""
-    must, most = tuple(sorted(required)), MAX_PARENTS + len(required)
-    known: dict[Set, float] = {}
-    size = FULL_PARENTS + len(must)
-    while size < min(most, len(sets.candidates) + len(must)):
-        largest = [own for own in sets.fitted if len(own) == size]
-        best = max(scores.values())
-        grown = set[Set]()
-        for own in largest:
-            lacking = [scores[own[:k] + own[k + 1 :]] for k, parent in enumerate(own) if parent not in must]
-            if scores[own] > max(lacking) + WORTH_EXTENDING and scores[own] > best - NEAR_BEST:
-                grown |= {tuple(sorted((*own, k))) for k in sets.candidates if k not in own}
-        # A search goes step by step: all sets without one member must be there.
-        every = sorted(own for own in grown if all(own[:k] + own[k + 1 :] in scores for k in range(len(own))
-                                                   if own[k] not in must))  # fmt: skip
-        if not every:
-            break
-        known |= zip(largest, evidence.cheap(largest).tolist(), strict=True)
-        more = _split(evidence, sets.candidates, every, must, known)
-        scores = scores | dict(zip(more.fitted, evidence.average(more.fitted).tolist(), strict=True))
-        for own, (above, loss) in more.expected.items():
-            scores[own] = scores[above] + loss
-        sets = ColumnSets(sets.candidates, sets.fitted + more.fitted, sets.expected | more.expected)
-        size += 1
-    return sets, scores
-
-
 class Tabulation:
     """All scores of a table, and of parts of its rows.
 
@@ -182,6 +216,8 @@ class Tabulation:
     ----------
     allowed, required
         For each column the columns that may be, and must be, among its parents.
+    rows
+        (k,) those that decide which sets count and where fits begin; all by default.
     """
 
     def __init__(
@@ -190,11 +226,12 @@ class Tabulation:
         allowed: Sequence[Sequence[int]],
         required: Sequence[Sequence[int]],
         *,
+        rows: np.ndarray | None = None,
         threads: int = 1,
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> None:
         self.table, self.required, self.threads = table, required, threads
-        self.evidences = table.evidences()
+        self.evidences = table.evidences(rows)
         d = len(table.columns)
         kept = candidates_kept(d)
         candidates = [candidates_of(self.evidences[j], allowed[j], required[j], kept) for j in range(d)]
@@ -202,17 +239,13 @@ class Tabulation:
             candidates = _both_ways(candidates, allowed, required)
 
         def work(target: int) -> tuple[ColumnSets, dict[Set, float]]:
-            evidence = self.evidences[target]
-            sets = sets_of(evidence, candidates[target], required[target])
-            return extended(evidence, sets, scores_of(evidence, sets), required[target])
+            return scored_sets(self.evidences[target], candidates[target], required[target])
 
         found = self._over_columns(work, on_progress)
-        self.sets = [sets for sets, _ in found]
+        self.sets = [without_dominated(*both, must) for both, must in zip(found, required, strict=True)]
         self.score = self._tabulated(self.evidences, [scores for _, scores in found])
 
-    def of_part(
-        self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None
-    ) -> TabulatedScore:
+    def of_part(self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None) -> TabulatedScore:
         """The scores of the same sets on some rows (k,)."""
         evidences = self.table.evidences(rows, before=self.evidences)
         scores = self._over_columns(lambda target: scores_of(evidences[target], self.sets[target]), on_progress)

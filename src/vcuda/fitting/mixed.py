@@ -1,0 +1,327 @@
+"""Tables of any mix of kinds: the scores of all sets first, then one search for each of several random thirds of the
+rows, and the mean of what they find.
+
+No model is true of a table that people have. A fit to all rows is then too sure: what a wrong model reads from
+thousands of rows is beyond doubt to it. A direction that only some thirds of the rows support is not beyond doubt, and
+their mean says so. Where a model is true the thirds agree, and little is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcuda.data.dataset import Dataset
+from vcuda.data.messages import listed
+from vcuda.data.scaling import Scaling
+from vcuda.fitting.outcomes import described, restored
+from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
+from vcuda.infer.checkpoint import fingerprint
+from vcuda.infer.driver import run
+from vcuda.infer.engine import Problem
+from vcuda.infer.engines import ENGINES
+from vcuda.infer.exact import Exact, TimeLimitError, exact_posterior
+from vcuda.infer.hill_climbing import climb
+from vcuda.infer.orders import Orders
+from vcuda.infer.progress import TIME_LIMIT, USER, Progress
+from vcuda.infer.scored import ScoredTable, column_log_jacobians
+from vcuda.infer.selection.engines import choose_engine
+from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.models.mixed.columns import columns_of
+from vcuda.models.mixed.prediction import MixedPredictive
+from vcuda.models.mixed.scales import choose_logarithms
+from vcuda.models.mixed.spec import Mixed
+from vcuda.models.mixed.tables import MAX_PARENTS, MixedTable, Tabulation
+from vcuda.models.tabulated import TabulatedScore
+from vcuda.posterior.posterior import Outcome, Status, as_sentence
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
+from vcuda.specs import to_json
+
+Info = dict[str, Any]
+
+# A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
+# fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
+SHARE = 1 / 3
+# Parts of a small table are not smaller than this, if it has as many rows.
+LEAST_ROWS = 100
+# Rows that decide which sets of causes count; the parts of the rows begin from them.
+FIRST_ROWS = 600
+# Of more columns too many sets would have to be fitted.
+MOST_COLUMNS = 150
+THREADS = min(os.cpu_count() or 1, 8)
+
+
+class Prepared(NamedTuple):
+    """A table whose sets of parents have scores, those of ``first`` rows."""
+
+    table: Dataset
+    first: Dataset
+    logarithm: np.ndarray
+    tabulation: Tabulation
+    notes: list[str]
+
+    @property
+    def score(self) -> TabulatedScore:
+        return self.tabulation.score
+
+
+def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) -> Prepared:
+    """Score all sets of parents that may count."""
+    given = request.rows_in_memory
+    notes = []
+    if given.n > spec.most_rows:
+        rows = np.sort(np.random.default_rng([request.seed, 7]).choice(given.n, spec.most_rows, replace=False))
+        given = given.select(rows)
+        notes.append(f"Causes were learned from {spec.most_rows:,} rows, drawn at random.")
+    marked = request.logarithm
+    if marked is None:
+        free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
+        marked = choose_logarithms(given.kinds, given.values, free, request.seed)
+    edges = request.edges
+    rows = np.arange(given.n)
+    if given.n > FIRST_ROWS and request.parts:
+        rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    table = given.with_logarithms(marked)
+    tabulation = Tabulation(
+        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
+        [edges.allowed_parents(node).tolist() for node in range(given.d)],
+        [own.tolist() for own in edges.required_parents()],
+        rows=rows,
+        threads=THREADS,
+        on_progress=progress,
+    )
+    return Prepared(given, given.select(rows), marked, tabulation, notes)
+
+
+def log_evidence(prepared: Prepared, request: Request) -> float:
+    """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
+    score, edges = prepared.score, request.edges
+    jacobian = float(column_log_jacobians(prepared.first, _units(prepared)).sum())
+    rng = np.random.default_rng(request.seed)
+    if score.nodes <= EXACT_COLUMNS:
+        return exact_posterior(score, edges, samples=1, rng=rng).log_evidence + jacobian
+    total, _ = climb(score, edges, rng, max_parents=MAX_PARENTS)
+    return total + score.log_jacobian + jacobian
+
+
+def _units(prepared: Prepared) -> Scaling:
+    return Scaling(np.zeros(prepared.table.d), np.ones(prepared.table.d), prepared.logarithm)
+
+
+def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
+    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
+    whose noise may have any shape."""
+    within = request._replace(deadline=_choosing_deadline(request))
+    try:
+        prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
+    except TimeLimitError:
+        outcome, info = fit_scored(request, "linear", "unequal", engine)
+        info["choice"]["sentences"].append("The time limit left no time to compare models: noise is taken as normal.")
+        return outcome, info
+    few = request._replace(table=prepared.first)
+    linear = choose_among(few, ["linear"], noise, engine)
+    lead = log_evidence(prepared, request) - max(linear.log_evidence.values())
+    if lead <= 0:
+        words = linear.candidate.noise
+        outcome, info = fit_scored(request._replace(logarithm=linear.scored.units.logarithm), "linear", words, engine)
+        said = [
+            f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes.",
+            *linear.sentences,
+        ]
+    else:
+        outcome, info = fit_prepared(request, prepared, Mixed(), engine)
+        said = [
+            f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal "
+            "noise."
+        ]
+    info["choice"]["sentences"][:0] = said
+    info["choice"]["log_evidence"] = {
+        **linear.log_evidence,
+        "noise of any shape": max(linear.log_evidence.values()) + lead,
+    }
+    return outcome, info
+
+
+def _choosing_deadline(request: Request) -> float | None:
+    left = request.seconds_left()
+    return None if left is None else time.monotonic() + CHOOSING_SHARE * left
+
+
+def _in_time(request: Request, words: str) -> Callable[[float], None]:
+    """Progress of a step that has no partial answer; a TimeLimitError when the time is over."""
+
+    def report(share: float) -> None:
+        request.progress(Progress(share, 1 + request.parts, words))
+        left = request.seconds_left()
+        if left is not None and left < 0:
+            raise TimeLimitError("the time limit came while sets of causes were scored; allow more time")
+
+    return report
+
+
+def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
+    """Fit a table of any mix of kinds."""
+    spec = model if isinstance(model, Mixed) else Mixed()
+    return fit_prepared(request, prepare(request, spec, _in_time(request, "scoring sets of causes")), spec, engine)
+
+
+def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any) -> tuple[Outcome, Info]:
+    """Search on several parts of the rows, and average."""
+    sentences = list(prepared.notes)
+    if engine == "auto":
+        choice = choose_engine(prepared.score, over=request.edges.over, seconds=request.seconds_left())
+        engine = choice.engine
+        sentences.append(choice.sentence)
+    elif isinstance(engine, str):
+        engine = ENGINES[engine].spec()
+    rows = _parts(prepared.table, request.parts, request.seed)
+    outcomes, stopped = _searched(request, prepared, engine, rows)
+    predictive = MixedPredictive.of(prepared.table, prepared.logarithm)
+    outcome = _averaged(outcomes, predictive, len(rows), stopped)
+    names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
+    if names:
+        sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
+    sentences += _noise_sentences(prepared)
+    if len(rows) > 1:
+        sentences.append(
+            f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
+            "of them support is not stated as sure."
+        )
+    info: Info = {
+        "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
+        "foreseen": None,
+        "model": {"name": "mixed", "score": "Mixed", **to_json(spec)},
+        "logarithm": names,
+        "choice": {"sentences": sentences},
+    }
+    return outcome, info
+
+
+def _parts(table: Dataset, count: int, seed: int) -> list[np.ndarray]:
+    """Random parts of the rows; all rows where none are asked for."""
+    if count == 0:
+        return [np.arange(table.n)]
+    rng = np.random.default_rng([seed, 11])
+    size = min(table.n, max(round(SHARE * table.n), LEAST_ROWS))
+    return [np.sort(rng.choice(table.n, size, replace=False)) for _ in range(count)]
+
+
+def _searched(
+    request: Request, prepared: Prepared, engine: Exact | Orders, rows: Sequence[np.ndarray]
+) -> tuple[list[Outcome], str | None]:
+    """One search for each part of the rows, and what ended them early."""
+    outcomes: list[Outcome] = []
+    count = len(rows)
+    for number, some in enumerate(rows, start=1):
+
+        def report(share: float, number: int = number, detail: str = "scoring sets of causes") -> None:
+            request.progress(Progress(number + share, 1 + count, f"part {number} of {count}: {detail}"))
+
+        given = fingerprint(prepared.table.fingerprint, prepared.logarithm, some, engine, request.edges, request.seed)
+        name = f"part {number}, fitted"
+        known = request.checkpointer.recall(name, given)
+        if known is not None:
+            outcomes.append(restored(known)[0])
+            continue
+        try:
+            report(0.0)
+            whole = request.parts == 0
+            score = prepared.score if whole else prepared.tabulation.of_part(some, on_progress=report)
+            outcome = run(
+                METHODS[type(engine).__name__.lower()],
+                _shorter(engine, count),
+                _problem(request, prepared, score, number),
+                progress=partial(_forward, report),
+                deadline=_deadline(request, count - number + 1),
+            )
+        except KeyboardInterrupt:
+            if not outcomes:
+                raise
+            return outcomes, USER
+        if outcome.status.code != "interrupted" or not outcomes:
+            outcomes.append(outcome)
+        if outcome.status.code != "interrupted":
+            request.checkpointer.keep(name, given, partial(described, outcome, {}))
+        left = request.seconds_left()
+        if number < count and left is not None and left <= 0:
+            return outcomes, TIME_LIMIT
+    return outcomes, None
+
+
+def _forward(report: Callable[..., None], step: Progress) -> None:
+    """Progress of a search, which is the last tenth of a part."""
+    report(0.9 + 0.1 * min(step.done / max(step.total, 1e-9), 1.0), detail=step.detail)
+
+
+def _deadline(request: Request, left: int) -> float | None:
+    """An equal share of the time for each part that is left."""
+    seconds = request.seconds_left()
+    return None if seconds is None else time.monotonic() + max(seconds, 0.0) / left
+
+
+def _shorter(engine: Exact | Orders, parts: int) -> Exact | Orders:
+    """Each of several chains may be shorter: what one of them misses is a small share of the mean."""
+    if not isinstance(engine, Orders) or engine != Orders() or parts < 4:
+        return engine
+    return Orders(replicas=2, precision=0.02, max_sweeps=600)
+
+
+def _problem(request: Request, prepared: Prepared, score: TabulatedScore, number: int) -> Problem:
+    scored = ScoredTable(prepared.table, score, _units(prepared), 0.0)
+    return Problem.of_score(scored, seed=request.seed + number, edges=request.edges, prior=request.prior)
+
+
+def _averaged(outcomes: Sequence[Outcome], predictive: Any, count: int, stopped: str | None) -> Outcome:
+    """The mean of the edge probabilities, and the drawn graphs of all parts in one pool."""
+    found = [outcome.graph_posterior for outcome in outcomes]
+    assert all(isinstance(one, SampledGraphs) for one in found)
+    marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
+    pool = GraphSamples.joined([one.pool for one in found])  # type: ignore[attr-defined]
+    spread = marginals.std(axis=0)
+    diagnostics = {
+        "parts": len(outcomes),
+        "part_sd_largest": float(spread.max()),
+        "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
+        "members": [outcome.diagnostics for outcome in outcomes],
+    }
+    trace = {
+        f"part_{number}_{name}": series
+        for number, outcome in enumerate(outcomes, start=1)
+        for name, series in outcome.trace.items()
+    }
+    posterior = SampledGraphs(pool, marginals.mean(axis=0), predictive)
+    return Outcome(posterior, _status(outcomes, count, stopped), diagnostics, trace)
+
+
+def _status(outcomes: Sequence[Outcome], count: int, stopped: str | None) -> Status:
+    if stopped is not None:
+        return Status(
+            "interrupted", as_sentence([f"stopped by {stopped} after {len(outcomes)} of {count} parts of the rows"])
+        )
+    order = ("ok", "warning", "interrupted", "failed")
+    return max((outcome.status for outcome in outcomes), key=lambda status: order.index(status.code))
+
+
+def _noise_sentences(prepared: Prepared) -> list[str]:
+    """Which columns have which noise, as the best set of each has it on all rows."""
+    by_noise: dict[str, list[str]] = {}
+    for target, evidence in enumerate(prepared.tabulation.evidences):
+        if not evidence.own.is_number:
+            continue
+        scores = prepared.score.scores[target]
+        best = max(prepared.tabulation.sets[target].fitted, key=lambda own: scores[own])
+        found = evidence.by_description([best])
+        name = max(found, key=lambda how: float(found[how][0]))
+        words = "of another shape than normal" if "any noise" in name else "normal"
+        if "spread" in name:
+            words += ", its spread depends on the causes"
+        by_noise.setdefault(words, []).append(prepared.table.names[target])
+    if not by_noise:
+        return []
+    return ["Noise: " + "; ".join(f"{words} in {listed(names)}" for words, names in by_noise.items()) + "."]
