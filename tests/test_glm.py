@@ -14,7 +14,6 @@ from vcuda.models.glm.likelihoods import (
     Number,
     Ordered,
     Poisson,
-    Sieve,
     Softmax,
 )
 from vcuda.models.linear import BGe
@@ -146,7 +145,7 @@ def test_laplace_is_near_importance_sampling(name):
     exact = logsumexp(ratios) - np.log(len(ratios))
     error = np.std(np.exp(ratios - exact)) / np.sqrt(len(ratios))
     # The weights of many components that are not needed have skewed posteriors.
-    tolerance = 2.5 if "shape" in name else 0.1
+    tolerance = 1.5 if "shape" in name else 0.1
     assert error < tolerance / 3
     assert found.log_evidence[0] == pytest.approx(exact, abs=tolerance)
 
@@ -216,10 +215,3 @@ def test_separated_columns_and_constant_counts_have_an_evidence():
     for family, start in ((Poisson.of(nothing), np.zeros((1, 0))), (NegativeBinomial.of(nothing), np.ones((1, 1)))):
         found, _, _ = fitted(family, nothing, start, np.sqrt(2.0) * x)
         assert -10 < found.log_evidence[0] < 0
-
-
-def test_components_of_the_sieve_are_densities_with_the_means_they_say():
-    grid = np.linspace(-60, 60, 240_001)
-    heights = np.exp(Sieve.log_densities(grid)[0])
-    np.testing.assert_allclose(np.trapezoid(heights, grid, axis=1), 1.0, atol=1e-6)
-    np.testing.assert_allclose(Sieve.mean_of(np.eye(Sieve.size)), np.trapezoid(grid * heights, grid, axis=1), atol=1e-4)

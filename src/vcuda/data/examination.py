@@ -6,18 +6,15 @@ more labels than a variable has. Refused: cells that are no values, and kinds th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from vcuda.data.categorical import TRUTH, label_key, positions
 from vcuda.data.checks import LARGEST_VALUE, MINIMUM_PRESENT, Missing, missing_fault
 from vcuda.data.kinds import (
-    HOW_TO_SET_KINDS,
     MOST_LABELS,
     ColumnLabels,
     FoundKind,
@@ -29,30 +26,28 @@ from vcuda.data.kinds import (
     kind_notes,
     whole_columns,
 )
-from vcuda.data.messages import HOW_TO_LEAVE_OUT, data_row, listed, shortened
+from vcuda.data.messages import HOW_TO_LEAVE_OUT, data_row, shortened
+from vcuda.data.missing_codes import checked_missing_values, mark_notes, missing_code_notes, with_missing_values
 from vcuda.data.moments import varies
 from vcuda.data.raw_table import Cells, FloatArray, RawTable, as_number
-from vcuda.errors import ConfigError, DataError
+from vcuda.data.unfit import (
+    CAMEL_IDENTIFIER_NAME,
+    DATES,
+    EMPTY,
+    FEWEST_COUNTED_ROWS,
+    IDENTIFIER_LABELS,
+    IDENTIFIER_NAME,
+    IDENTIFIER_NUMBERS,
+    TIME_NAME,
+    Unfit,
+    constant,
+    left_out_notes,
+    many_labels,
+)
+from vcuda.errors import DataError
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
-
-# A column that counts its rows from 0 or 1 is an identifier if there are so many of them.
-FEWEST_COUNTED_ROWS = 20
-# Names of identifiers, if all cells are different whole numbers; and names of what may well count the rows.
-IDENTIFIER = re.compile(
-    r"(.*[\s_.-])?(id|ids|uid|uuid|guid|key|no|nr)[\s_.-]?\d*|index|idx|row|rows|row[\s_.-]?(names?|numbers?|nr|no)",
-    flags=re.IGNORECASE,
-)
-CAMEL_IDENTIFIER = re.compile(r".*[a-z](Id|ID)")
-TIME = re.compile(
-    r"(?i)(.*[\s_.-])?(t|time|times|date|day|days|week|weeks|month|months|quarter|year|years|hour|hours|minute|minutes|"
-    r"second|seconds|step|steps|trial|round|period|epoch|age|dose|depth|position|distance|rank)s?([\s_.-].*)?"
-)
-# Numbers that stand for missing values in many tables.
-MISSING_CODES = tuple(
-    sign * number for sign in (-1.0, 1.0) for number in (99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
-)
 
 
 @dataclass(frozen=True)
@@ -71,23 +66,8 @@ class ReadOptions:
         """From what was asked for, which is checked as far as that is possible without a table."""
         return cls(checked_kinds(kinds), checked_missing_values(missing_values), strict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """What a run stores of the options, beside the choice of columns; nothing for the defaults."""
-        return {"kinds": dict(self.kinds)} if self.kinds else {}
-
 
 AS_FOUND = ReadOptions({})
-
-
-def checked_missing_values(given: Any) -> tuple[str, ...]:
-    """Cells that stand for missing values, as text; one may stand alone."""
-    if given is None:
-        return ()
-    single = isinstance(given, str | int | float) or not isinstance(given, Iterable)
-    cells = [given] if single else list(given)
-    if not all(isinstance(cell, str | int | float | np.integer | np.floating) for cell in cells):
-        raise ConfigError(f"missing_values must be a list of cells, such as [-999], not {given!r}.")
-    return tuple(dict.fromkeys(str(cell).strip() for cell in cells))
 
 
 class ColumnReport(NamedTuple):
@@ -105,43 +85,6 @@ class TableError(DataError):
     def __init__(self, message: str, faults: Sequence[str] = (), columns: Sequence[ColumnReport] = ()) -> None:
         super().__init__(message)
         self.faults, self.columns = tuple(faults) or (message,), tuple(columns)
-
-
-class Unfit(NamedTuple):
-    """Why a column is no variable: of one column, of several, and what to do to use it."""
-
-    fault: str
-    plural: str
-    use: str
-    where: str = ""  # an example of its cells
-
-    def refusal(self, name: str) -> str:
-        return f"column {shortened(name)}{self.where} {self.fault}: leave the column out {HOW_TO_LEAVE_OUT}{self.use}."
-
-
-CONSTANT = "; it has neither causes nor effects"
-DATES = Unfit(
-    "holds dates or times",
-    "hold dates or times",
-    ", or turn it into a number, such as days since the start, or into labels, such as the weekday",
-)
-
-
-def constant_column(value: str, everywhere: str) -> Unfit:
-    """A column with one value."""
-    return Unfit(f"does not vary ({value} {everywhere})", "do not vary", CONSTANT)
-
-
-IDENTIFIER_NUMBERS = Unfit(
-    "holds another whole number in every row, as an identifier does",
-    "hold another whole number in every row, as identifiers do",
-    f", or say that it is a variable by its kind {HOW_TO_SET_KINDS}",
-)
-MANY_LABELS = Unfit(
-    f"has more than {MOST_LABELS} different labels, as an identifier or free text does",
-    f"have more than {MOST_LABELS} different labels, as identifiers or free text do",
-    ", or join its labels into fewer categories",
-)
 
 
 class Examined(NamedTuple):
@@ -198,7 +141,7 @@ def examined(
     notes += left_out_notes(by_name)
     notes += kind_notes(taken, found)
     notes += missing_code_notes(taken, values, labels)
-    left_out = tuple((name, one.fault) for name, one in by_name.items())
+    left_out = tuple((name, one.fault[0]) for name, one in by_name.items())
     return Examined(kept, values, labels, tuple(one.kind for one in found), notes, left_out)
 
 
@@ -218,7 +161,9 @@ def with_read_options(data: Dataset, how: ReadOptions) -> Dataset:
     """A table that was read before, with other kinds and missing values."""
     if how.missing_values:
         labels = dict(enumerate(data.categories or ()))
-        values, notes = _with_missing_values(data.values, {k: own for k, own in labels.items() if own}, how)
+        values, notes = with_missing_values(
+            data.values, {k: own for k, own in labels.items() if own}, how.missing_values
+        )
         data = replace(data, values=values, notes=(*data.notes, *notes))
     if not how.kinds:
         return data
@@ -260,11 +205,11 @@ class _Columns:
     def __init__(self, read: Cells, names: Sequence[str], raw: RawTable, how: ReadOptions) -> None:
         self.names, self.raw, self.how, self.read = names, raw, how, read
         check_kind_names(how.kinds, names, raw.source)
-        self.notes = _mark_notes(read, names)
+        self.notes = mark_notes(read, names)
         texts = {k: own.names for k, own in read.labels.items()}
         self.values = read.values
         if how.missing_values:
-            self.values, notes = _with_missing_values(read.values, texts, how)
+            self.values, notes = with_missing_values(read.values, texts, how.missing_values)
             self.notes += notes
         self.ordered = {k for k, own in read.labels.items() if own.ordered}
         self._by_column: dict[int, tuple[str, ...]] = {}
@@ -319,16 +264,15 @@ class _Columns:
         """The columns that are no variables, by position; of the first rows, those that others cannot make one."""
         found = {k: DATES for k, fault in self.read.faults.items() if fault.is_date}
         if not all_rows:
-            many = {k: MANY_LABELS for k, own in self._by_column.items() if len(own) > MOST_LABELS}
+            many = {k: many_labels() for k, own in self._by_column.items() if len(own) > MOST_LABELS}
             return found | many | self._identifiers()
         readable = [k not in self.read.faults for k in range(len(self.names))]
         for k in np.flatnonzero((self.present == 0) & readable).tolist():
-            found[k] = Unfit("has no value", "have no value", "")
+            found[k] = EMPTY
         for k in np.flatnonzero((self.least == self.largest) & readable).tolist():
             own = self._by_column.get(k)
             value = f"{self.least[k]:g}" if own is None else shortened(own[0])
-            everywhere = "in every row" if self.present[k] == len(self.values) else "wherever it is not missing"
-            found[k] = constant_column(value, everywhere)
+            found[k] = constant(value, everywhere=bool(self.present[k] == len(self.values)))
         if self.how.are_variables:
             return found
         for k, own in self._by_column.items():
@@ -343,19 +287,14 @@ class _Columns:
         return {k: IDENTIFIER_NUMBERS for k in numbers if self._identifies(k)}
 
     def _unfit_labels(self, k: int, labels: tuple[str, ...]) -> Unfit | None:
-        row = int(np.argmin(np.isnan(self.values[:, k])))
-        where = f" ({shortened(labels[int(self.values[row, k])])} in {self.raw.place(row)})"
         if len(labels) == len(self.values):
-            return Unfit(
-                "holds another label in every row, as an identifier or free text does",
-                "hold another label in every row, as identifiers or free text do",
-                ", or join its labels into few categories",
-                where,
-            )
-        if len(labels) > MOST_LABELS:
-            count = f"has {len(labels):,} different labels, more than {MOST_LABELS}, as an identifier or free text does"
-            return MANY_LABELS._replace(fault=count, where=where)
-        return None
+            found = IDENTIFIER_LABELS
+        elif len(labels) > MOST_LABELS:
+            found = many_labels(len(labels))
+        else:
+            return None
+        row = int(np.argmin(np.isnan(self.values[:, k])))
+        return found._replace(where=f" ({shortened(labels[int(self.values[row, k])])} in {self.raw.place(row)})")
 
     def _identifies(self, k: int) -> bool:
         """Whether whole numbers are those of an identifier: all different, and named so or counting the rows."""
@@ -363,10 +302,10 @@ class _Columns:
         if self.present[k] < rows or self.largest[k] - self.least[k] + 1 < rows:
             return False
         column = self.values[:, k]
-        if IDENTIFIER.fullmatch(name) or CAMEL_IDENTIFIER.fullmatch(name):
+        if IDENTIFIER_NAME.fullmatch(name) or CAMEL_IDENTIFIER_NAME.fullmatch(name):
             return np.unique(column).size == rows
         counts = self.least[k] in (0, 1) and rows >= FEWEST_COUNTED_ROWS and bool(np.all(np.diff(column) == 1))
-        return counts and not TIME.fullmatch(name)
+        return counts and not TIME_NAME.fullmatch(name)
 
     def faults(self) -> dict[int, str]:
         """What is wrong with cells, by position of their column; sentences without the source of the table."""
@@ -414,7 +353,7 @@ def _refusal(
         if k in kinds:
             reports.append(ColumnReport(name, kinds[k].kind, kinds[k].why))
         else:
-            why = unfit[name].fault if name in unfit else "it cannot be used as it is"
+            why = unfit[name].fault[0] if name in unfit else "it cannot be used as it is"
             reports.append(ColumnReport(name, None, why))
     sentences = [f"{source}: {faults[k]}" for k in sorted(faults)]
     message = sentences[0]
@@ -422,76 +361,3 @@ def _refusal(
         more = "one more column" if len(sentences) == 2 else f"{len(sentences) - 1:,} more columns"
         message += f" There are faults in {more}: vcuda check lists all of them."
     return TableError(message, sentences, reports)
-
-
-def left_out_notes(unfit: Mapping[str, Unfit]) -> list[str]:
-    """A sentence for every reason to leave out columns."""
-    groups: dict[str, list[str]] = {}
-    for name, one in unfit.items():
-        groups.setdefault(one.plural, []).append(name)
-    notes = []
-    for plural, names in groups.items():
-        one = unfit[names[0]]
-        use = one.use.removeprefix(", or ")
-        how = f": to use {'it' if len(names) == 1 else 'them'}, {use}" if use != one.use else one.use
-        if len(names) == 1:
-            comma = "," if "," in one.fault else ""
-            notes.append(f"Column {listed(names)} {one.fault}{comma} and was left out{how}.")
-        else:
-            for singular, several in ((" its ", " their "), (" it is a variable by its kind", " they are variables")):
-                how = how.replace(singular, several)
-            how = how.replace("; it has", "; they have").replace("turn it", "turn them")
-            comma = "," if "," in plural else ""
-            notes.append(f"Columns {listed(names)} {plural}{comma} and were left out{how}.")
-    return notes
-
-
-def _mark_notes(read: Cells, names: Sequence[str]) -> list[str]:
-    marks = dict.fromkeys(mark for own in read.marks.values() for mark in own)
-    if not marks:
-        return []
-    chosen = [names[k] for k in read.marks]
-    subject = "columns" if len(chosen) > 1 else "column"
-    return [f"Cells {listed(list(marks))} of {subject} {listed(chosen)} were taken as missing values."]
-
-
-def _with_missing_values(
-    values: FloatArray, labels: Mapping[int, Sequence[str]], how: ReadOptions
-) -> tuple[FloatArray, list[str]]:
-    """The cells with NaN where they hold what stands for a missing value, and a note of how many do."""
-    numbers = [number for cell in how.missing_values if (number := as_number(cell)) is not None]
-    of_numbers = np.array([k not in labels for k in range(values.shape[1])])
-    absent: npt.NDArray[np.bool_] = np.isin(values, numbers) & of_numbers
-    for k, texts in labels.items():
-        absent[:, k] = np.isin(values[:, k], [code for code, text in enumerate(texts) if text in how.missing_values])
-    count = int(absent.sum())
-    which = listed(how.missing_values)
-    if not count:
-        return values, [f"No cell holds {which}, which missing_values names."]
-    sentence = f"{count:,} cells that hold {which} were" if count > 1 else f"One cell that holds {which} was"
-    return np.where(absent, np.nan, values), [f"{sentence} taken as missing values."]
-
-
-def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnLabels | None) -> list[str]:
-    """Numbers such as -999 that lie far from all others, as codes for missing values do, in words."""
-    least, largest = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-    found: dict[float, list[str]] = {}
-    for ends, lower in ((least, True), (largest, False)):
-        for k in np.flatnonzero(np.isin(ends, MISSING_CODES)).tolist():
-            if labels is not None and labels[k] is not None:
-                continue
-            column = values[:, k]
-            others = column[(column != ends[k]) & ~np.isnan(column)]
-            if not others.size:
-                continue
-            low, high = float(others.min()), float(others.max())
-            away = low - ends[k] if lower else ends[k] - high
-            # -99 among numbers that are never negative is odd as well, wide as their range may be.
-            alone = lower and low >= 0 and away > (high - low) / 10
-            if low < high and (away > 2 * (high - low) or alone):
-                found.setdefault(float(ends[k]), []).append(names[k])
-    return [
-        f"{code:g} in column{'s' if len(chosen) > 1 else ''} {listed(chosen)} lies far from all other cells, as a code "
-        f"for missing values does: if it is one, say so (missing_values=, --missing {code:g})."
-        for code, chosen in found.items()
-    ]

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
@@ -32,11 +34,14 @@ from vcuda.infer.progress import TIME_LIMIT, USER, Progress
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
+from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.mixed.tables import MAX_PARENTS, MixedTable, Tabulation
+from vcuda.models.protocol import LocalScore
 from vcuda.models.tabulated import TabulatedScore
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 from vcuda.posterior.sampled import SampledGraphs
@@ -48,6 +53,9 @@ Info = dict[str, Any]
 # A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
 # fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
 SHARE = 1 / 3
+# The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
+SHAPELESS = 1 / 13
+SURE = 0.9
 # Parts of a small table are not smaller than this, if it has as many rows.
 LEAST_ROWS = 100
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
@@ -89,7 +97,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
-        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
+        MixedTable(columns_of(table.kinds, table.values), table.values, table.interventions),
         [edges.allowed_parents(node).tolist() for node in range(given.d)],
         [own.tolist() for own in edges.required_parents()],
         rows=rows,
@@ -166,7 +174,15 @@ def _in_time(request: Request, words: str) -> Callable[[float], None]:
 
 
 def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
-    """Fit a table of any mix of kinds."""
+    """Fit a table of any mix of kinds; one of very many columns by a score that needs products of columns alone."""
+    if request.table.d > MOST_COLUMNS:
+        kinds = request.table.kinds
+        outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(kinds)), noise, engine)
+        info["choice"]["sentences"].append(
+            f"Above {MOST_COLUMNS} columns all kinds are taken as jointly normal, labels by a number for each: directions "
+            "are read from independences alone, and no rows are predicted."
+        )
+        return outcome, info
     spec = model if isinstance(model, Mixed) else Mixed()
     return fit_prepared(request, prepare(request, spec, _in_time(request, "scoring sets of causes")), spec, engine)
 
@@ -182,8 +198,12 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         engine = ENGINES[engine].spec()
     rows = _parts(prepared.table, request.parts, request.seed)
     outcomes, stopped = _searched(request, prepared, engine, rows)
+    members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)
+    if request.parts:
+        members.append(_without_shapes(request, prepared, engine))
+        shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
     predictive = MixedPredictive.of(prepared.table, prepared.logarithm)
-    outcome = _averaged(outcomes, predictive, len(rows), stopped)
+    outcome = _averaged(members, shares, predictive, len(rows), stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -193,6 +213,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
+        sentences += _shape_sentences(prepared.table.names, outcome, members[-1])
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
         "foreseen": None,
@@ -272,20 +293,50 @@ def _shorter(engine: Exact | Orders, parts: int) -> Exact | Orders:
     return Orders(replicas=2, precision=0.02, max_sweeps=600)
 
 
-def _problem(request: Request, prepared: Prepared, score: TabulatedScore, number: int) -> Problem:
+def _problem(request: Request, prepared: Prepared, score: LocalScore, number: int) -> Problem:
     scored = ScoredTable(prepared.table, score, _units(prepared), 0.0)
     return Problem.of_score(scored, seed=request.seed + number, edges=request.edges, prior=request.prior)
 
 
-def _averaged(outcomes: Sequence[Outcome], predictive: Any, count: int, stopped: str | None) -> Outcome:
-    """The mean of the edge probabilities, and the drawn graphs of all parts in one pool."""
+def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
+    """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
+    table = prepared.table
+    values = table.values.copy()
+    kinds = list(table.kinds)
+    for k, kind in enumerate(kinds):
+        if kind in ("number", "count"):
+            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
+    spec = DegenerateGaussian(kinds=tuple(kinds))
+    score = prepare_score(spec, values, table.interventions)
+    return run(
+        METHODS[type(engine).__name__.lower()],
+        _shorter(engine, request.parts),
+        _problem(request, prepared, score, 0),
+        deadline=_deadline(request, 1),
+    )
+
+
+def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:
+    """Which directions hang on the shapes of noise and effects alone: independences leave them open."""
+    found = np.asarray(outcome.graph_posterior.edge_probabilities())
+    plain = np.asarray(shapeless.graph_posterior.edge_probabilities())
+    open_to = plain < SURE * np.maximum(plain + plain.T, 1e-9)
+    edges = [f"{names[i]} -> {names[j]}" for i, j in np.argwhere((found >= SURE) & open_to)]
+    if not edges:
+        return []
+    return [f"Sure of their direction by the shapes of noise and effects alone: {listed(edges)}."]
+
+
+def _averaged(
+    outcomes: Sequence[Outcome], shares: Sequence[float], predictive: Any, count: int, stopped: str | None
+) -> Outcome:
+    """The mean of the edge probabilities, and the drawn graphs of all members in one pool."""
     found = [outcome.graph_posterior for outcome in outcomes]
-    assert all(isinstance(one, SampledGraphs) for one in found)
     marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
-    pool = GraphSamples.joined([one.pool for one in found])  # type: ignore[attr-defined]
-    spread = marginals.std(axis=0)
+    pools = [one.pool for one in found if isinstance(one, SampledGraphs)]
+    spread = marginals[:count].std(axis=0)
     diagnostics = {
-        "parts": len(outcomes),
+        "parts": count,
         "part_sd_largest": float(spread.max()),
         "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
         "members": [outcome.diagnostics for outcome in outcomes],
@@ -295,7 +346,9 @@ def _averaged(outcomes: Sequence[Outcome], predictive: Any, count: int, stopped:
         for number, outcome in enumerate(outcomes, start=1)
         for name, series in outcome.trace.items()
     }
-    posterior = SampledGraphs(pool, marginals.mean(axis=0), predictive)
+    posterior = SampledGraphs(
+        GraphSamples.joined(pools, shares), np.tensordot(np.asarray(shares), marginals, axes=1), predictive
+    )
     return Outcome(posterior, _status(outcomes, count, stopped), diagnostics, trace)
 
 

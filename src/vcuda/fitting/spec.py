@@ -291,7 +291,7 @@ def kinds_of(value: Any) -> Any:
 
 def missing_values_of(value: Any) -> Any:
     """Cells that stand for missing values, as text."""
-    from vcuda.data.examination import checked_missing_values
+    from vcuda.data.missing_codes import checked_missing_values
 
     return checked_missing_values(value)
 

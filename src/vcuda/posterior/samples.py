@@ -72,8 +72,8 @@ class GraphSamples:
             raise ConfigError("the weights of graph samples must not be negative and must sum to one")
 
     @classmethod
-    def joined(cls, several: Sequence[GraphSamples]) -> GraphSamples:
-        """All graphs of several samples of the same variables, each sample with the same total weight."""
+    def joined(cls, several: Sequence[GraphSamples], shares: Sequence[float]) -> GraphSamples:
+        """All graphs of several samples of the same variables; ``shares`` are their total weights, summing to one."""
         ends = np.cumsum([0, *(int(one.offsets[-1]) for one in several)])
         offsets = [one.offsets[1:] + shift for one, shift in zip(several, ends, strict=False)]
         return cls(
@@ -81,7 +81,7 @@ class GraphSamples:
             np.concatenate([np.zeros(1, dtype=several[0].offsets.dtype), *offsets]),
             np.concatenate([one.sources for one in several]),
             np.concatenate([one.targets for one in several]),
-            np.concatenate([one.weights / len(several) for one in several]),
+            np.concatenate([share * one.weights for one, share in zip(several, shares, strict=True)]),
         )
 
     @classmethod

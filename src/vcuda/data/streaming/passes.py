@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vcuda.data.checks import check_cells, check_scales
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
 from vcuda.data.dataset import Dataset
-from vcuda.data.examination import TableError, constant_column
+from vcuda.data.examination import TableError
 from vcuda.data.interventions import FEWEST_FREE_ROWS
 from vcuda.data.messages import listed, shortened
 from vcuda.data.moments import Moments, merged, varies
@@ -26,6 +26,7 @@ from vcuda.data.streaming.accumulators import Gathering, Reservoir
 from vcuda.data.streaming.blocks import Block, Mapped, OnProgress, Reading, silent
 from vcuda.data.streaming.statistics import FeatureStatistics, Regime, Statistics, where_free
 from vcuda.data.streaming.streams import Stream, open_stream
+from vcuda.data.unfit import constant
 from vcuda.errors import ConfigError, DataError
 
 SAMPLE_ROWS = 10_000
@@ -37,7 +38,7 @@ class ConstantColumnsError(TableError):
     """Columns that hold one value in every row, with that value; only a whole pass shows them."""
 
     def __init__(self, source: str, values: Mapping[str, float]) -> None:
-        self.unfit = {name: constant_column(f"{value:g}", "in every row") for name, value in values.items()}
+        self.unfit = {name: constant(f"{value:g}") for name, value in values.items()}
         sentences = [f"{source}: {one.refusal(name)}" for name, one in self.unfit.items()]
         super().__init__(sentences[0], sentences)
 
@@ -280,14 +281,14 @@ def _take_logarithms(block: Block, marked: npt.NDArray[np.bool_], stream: Stream
 
 def _check_spread(stream: Stream, moments: Moments, regimes: Mapping[Regime, Moments]) -> None:
     """Refuse what does not vary, in the words in which tables in memory are refused."""
-    constant = np.flatnonzero(moments.least == moments.largest).tolist()
-    if constant:
-        raise ConstantColumnsError(stream.source, {stream.names[k]: float(moments.least[k]) for k in constant})
+    still = np.flatnonzero(moments.least == moments.largest).tolist()
+    if still:
+        raise ConstantColumnsError(stream.source, {stream.names[k]: float(moments.least[k]) for k in still})
     check_cells(stream.described(), stream.names, np.stack([moments.least, moments.largest]))
     check_scales(Dataset(stream.names, np.stack([-moments.scale, moments.scale]), stream.source))
     if set(regimes) == {()}:
         return
-    still = []
+    unmoved = []
     for name, k in zip(stream.names, range(len(stream.names)), strict=True):
         free = where_free(regimes, name, len(stream.names))
         if 0 < free.rows < FEWEST_FREE_ROWS:
@@ -296,9 +297,9 @@ def _check_spread(stream: Stream, moments: Moments, regimes: Mapping[Regime, Mom
                 f"too few to learn what it depends on: leave these rows out, or have at least {FEWEST_FREE_ROWS}."
             )
         if free.rows and not varies(free.least[k], free.largest[k]):
-            still.append(name)
-    if still:
+            unmoved.append(name)
+    if unmoved:
         raise DataError(
-            f"{stream.source}: column {listed(still)} does not vary in the rows in which it was not set: "
+            f"{stream.source}: column {listed(unmoved)} does not vary in the rows in which it was not set: "
             "if it depends on nothing else in the table, mark it as set in every row."
         )

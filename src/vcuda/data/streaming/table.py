@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vcuda.data.columns import EVERY_COLUMN, FEWEST_COLUMNS, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
-from vcuda.data.examination import AS_FOUND, ReadOptions, Unfit, left_out_notes, unfit_in_first_rows, with_read_options
+from vcuda.data.examination import AS_FOUND, ReadOptions, unfit_in_first_rows, with_read_options
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.kinds import NUMBER, Kind, check_kind_names, found_kinds, kind_notes
@@ -30,6 +30,7 @@ from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, i
 from vcuda.data.streaming.passes import ConstantColumnsError, gather
 from vcuda.data.streaming.statistics import Statistics
 from vcuda.data.streaming.streams import open_stream
+from vcuda.data.unfit import Unfit, left_out_notes
 from vcuda.errors import ConfigError, DataError
 from vcuda.memory import memory_available
 
@@ -82,7 +83,7 @@ class StreamedTable:
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
         """Names of columns that are no variables, with the reason."""
-        return tuple((name, one.fault) for name, one in self.unfit.items())
+        return tuple((name, one.fault[0]) for name, one in self.unfit.items())
 
     @property
     def fingerprint(self) -> str:

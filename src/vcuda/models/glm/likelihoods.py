@@ -58,62 +58,19 @@ class Likelihood(Protocol):
 
 
 class Sieve:
-    """Noise of any shape: a mixture of fixed components whose weights alone are free.
+    """Noise of any shape: a mixture of fixed normal components whose weights alone are free.
 
     The weights are a softmax of ``logits``, normal around ``centres``: mostly a standard normal distribution unless the
-    rows say otherwise. Fixed components cannot change places. Normal ones express skew, two humps and heavy tails; an
-    exponential distribution, its mirror image and a uniform one, with their edges a little smoothed, express bounds.
+    rows say otherwise. Fixed components cannot change places, and express skew, two humps, bounds and heavy tails.
+    Sharper ones would describe the edges of exponential noise; in real tables they describe rounding, and directions
+    that were read from it were wrong (docs/decisions.md).
     """
 
     means = np.array([0.0, -0.4, 0.4, -1.2, 1.2, -2.0, 2.0, 0.0, 0.0])
     scales = np.array([1.0, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 3.0, 9.0])
-    # Behind the normal components: exponential, mirrored, uniform, each of mean near zero and variance near one; the
-    # logistic function, so wide, takes the place of their edges.
-    edge_width = 0.04
-    half_width = float(np.sqrt(3.0))
-    centres = np.array([0.0, -2.0, -2.0, -2.0, -2.0, -2.0, -2.0, -3.0, -3.0, -2.0, -2.0, -2.0])
+    centres = np.array([0.0, -2.0, -2.0, -2.0, -2.0, -2.0, -2.0, -3.0, -3.0])
     spread = 1.5
     size = centres.size
-
-    @classmethod
-    def log_densities(cls, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The log density of each component (K, ...) at z, and its first two derivatives."""
-        shape = (cls.size, *z.shape)
-        value, first, second = np.empty(shape), np.empty(shape), np.empty(shape)
-        normal, width = cls.means.size, cls.edge_width
-        # Components first, so that each is one long loop.
-        wide = (slice(None), *(None,) * z.ndim)
-        inverse = 1.0 / cls.scales[wide]
-        away = (z - cls.means[wide]) * inverse
-        value[:normal] = -0.5 * away * away - np.log(cls.scales)[wide] - 0.5 * LOG_TWO_PI
-        first[:normal] = -away * inverse
-        second[:normal] = -inverse * inverse
-        # exp(-z - 1) from -1 on, which has the integral pi w / sin(pi w) with its edge.
-        constant = 1.0 + float(np.log(np.pi * width / np.sin(np.pi * width)))
-        for place, sign in ((normal, 1.0), (normal + 1, -1.0)):
-            log_edge, edge = _log_logistic((sign * z + 1.0) / width)
-            value[place] = log_edge - sign * z - constant
-            first[place] = sign * ((1.0 - edge) / width - 1.0)
-            second[place] = edge * (edge - 1.0) / width**2
-        # The difference of two logistic functions is their product, up to a constant.
-        log_left, left = _log_logistic((z + cls.half_width) / width)
-        log_right, right = _log_logistic((cls.half_width - z) / width)
-        value[-1] = log_left + log_right - np.log(2 * cls.half_width) + np.log1p(-np.exp(-2 * cls.half_width / width))
-        first[-1] = (right - left) / width
-        second[-1] = (left * (left - 1.0) + right * (right - 1.0)) / width**2
-        return value, first, second
-
-    @classmethod
-    def mean_of(cls, weights: np.ndarray) -> np.ndarray:
-        """The mean of mixtures with these weights (..., K)."""
-        skewed = cls.edge_width * float(digamma(1.0 - cls.edge_width) - digamma(cls.edge_width)) - 1.0
-        return np.asarray(weights @ np.concatenate([cls.means, [skewed, -skewed, 0.0]]))
-
-
-def _log_logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The logarithm of the logistic function, and the function."""
-    small = np.exp(-np.abs(u))
-    return np.minimum(u, 0.0) - np.log1p(small), np.where(u > 0, 1.0, small) / (1.0 + small)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +112,20 @@ class Number:
             logits = psi[:, 1:]
             log_weights = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
             weights = np.exp(log_weights)
-            terms, pull, bend = Sieve.log_densities(z)
-            terms += log_weights.T[:, :, None]
+            # (K, B, n): components first, so that each is one long loop.
+            inverse = 1.0 / Sieve.scales[:, None, None]
+            away = (z - Sieve.means[:, None, None]) * inverse
+            terms = -0.5 * away * away
+            terms += (log_weights.T - np.log(Sieve.scales)[:, None] - 0.5 * LOG_TWO_PI)[:, :, None]
             top = terms.max(axis=0)
             terms -= top
             np.exp(terms, out=terms)
             total = terms.sum(axis=0)
             share = terms / total
             height = top + np.log(total)
+            pull = -away * inverse
             first = np.einsum("kbn,kbn->bn", share, pull)
-            bend += pull * pull
-            second = np.einsum("kbn,kbn->bn", share, bend) - first * first
+            second = np.einsum("kbn,kbn->bn", share, pull * pull - inverse * inverse) - first * first
         else:
             height, first, second = -0.5 * (z * z + LOG_TWO_PI), -z, np.full_like(z, -1.0)
         value = height - psi[:, :1]

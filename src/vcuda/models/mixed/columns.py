@@ -32,11 +32,11 @@ class Column:
     features: NumberFeatures | LabelFeatures
 
     @classmethod
-    def of(cls, kind: str, values: np.ndarray, *, is_log: bool = False) -> Column:
-        """Describe a column (n,), which may be the logarithm of a number."""
+    def of(cls, kind: str, values: np.ndarray) -> Column:
+        """Describe a column (n,)."""
         nothing = np.zeros(0)
         if kind == "number":
-            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values, is_log=is_log))
+            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values))
         if kind == "count":
             return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
         levels = np.unique(values)
@@ -65,7 +65,6 @@ class Column:
         return 0.0 if self.line is None else -rows * float(np.log(self.line.scale))
 
 
-def columns_of(kinds: Sequence[str], values: np.ndarray, logarithm: np.ndarray | None = None) -> tuple[Column, ...]:
-    """Describe the columns of a table (n, d); those marked in ``logarithm`` (d,) are logarithms of numbers."""
-    marked = np.zeros(len(kinds), dtype=bool) if logarithm is None else logarithm
-    return tuple(Column.of(kind, values[:, k], is_log=bool(marked[k])) for k, kind in enumerate(kinds))
+def columns_of(kinds: Sequence[str], values: np.ndarray) -> tuple[Column, ...]:
+    """Describe the columns of a table (n, d)."""
+    return tuple(Column.of(kind, values[:, k]) for k, kind in enumerate(kinds))

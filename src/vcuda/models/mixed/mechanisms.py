@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import nbdtrik, ndtri, pdtrik
+from scipy.special import nbdtrik, ndtr, ndtri, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
 
@@ -41,15 +41,6 @@ class Bounds(NamedTuple):
         return cls(low - 0.5 * (high - low), high + 0.5 * (high - low))
 
 
-@cache
-def _components_below() -> np.ndarray:
-    """How much of each component of the sieve (K, g) lies below the points of the grid."""
-    heights = np.exp(Sieve.log_densities(GRID)[0])
-    areas = 0.5 * (heights[:, 1:] + heights[:, :-1]) * np.diff(GRID)
-    below = np.concatenate([np.zeros((Sieve.size, 1)), np.cumsum(areas, axis=1)], axis=1)
-    return below / below[:, -1:]
-
-
 class Noise:
     """The shape of the noise of a number, in units of its scale: normal, or a mixture with the sieve's components.
 
@@ -64,7 +55,7 @@ class Noise:
 
     @property
     def mean(self) -> float:
-        return 0.0 if self.shares is None else float(Sieve.mean_of(self.shares))
+        return 0.0 if self.shares is None else float(self.shares @ Sieve.means)
 
     def quantile(self, chances: np.ndarray) -> np.ndarray:
         """The noise below which it lies with each of these probabilities."""
@@ -74,7 +65,7 @@ class Noise:
     @cached_property
     def _below(self) -> np.ndarray:
         assert self.shares is not None
-        return np.asarray(self.shares @ _components_below())
+        return np.asarray(ndtr((GRID[:, None] - Sieve.means) / Sieve.scales) @ self.shares)
 
     def mean_exponential(self, scale: np.ndarray) -> np.ndarray:
         """E exp(scale * noise) for each scale (n,)."""

@@ -13,12 +13,13 @@ from scipy.stats import rankdata
 
 from vcuda.models.mixed.columns import Column, columns_of
 from vcuda.models.mixed.evidence import ColumnEvidence, Rows, Set
-from vcuda.models.mixed.features import has_both_scales
 
 # Likely causes of a column, and rows by which its scale is judged.
 CAUSES = 5
 MOST_ROWS = 1000
 MOST_PARENTS = 3
+# Columns whose largest value is less than so many times their smallest look the same as their logarithm.
+LEAST_RATIO = 3.0
 # A logarithm must be better by so many nats.
 CLEAR = 3.0
 
@@ -30,7 +31,7 @@ def choose_logarithms(kinds: Sequence[str], values: np.ndarray, free: np.ndarray
     rows = np.sort(np.random.default_rng([seed, 5]).choice(n, min(n, MOST_ROWS), replace=False))
     values, free = values[rows], free[rows]
     marked = np.zeros(d, dtype=bool)
-    doubtful = [k for k, kind in enumerate(kinds) if kind == "number" and has_both_scales(values[:, k])]
+    doubtful = [k for k, kind in enumerate(kinds) if kind == "number" and _has_both_scales(values[:, k])]
     if not doubtful:
         return marked
     ranks = np.apply_along_axis(rankdata, 0, values)
@@ -46,7 +47,7 @@ def choose_logarithms(kinds: Sequence[str], values: np.ndarray, free: np.ndarray
         others = columns_of([kinds[cause] for cause in causes], table[:, 1:])
         raw = _height((Column.of("number", table[:, 0]), *others), table)
         logs = np.concatenate([np.log(table[:, :1]), table[:, 1:]], axis=1)
-        by_logarithm = _height((Column.of("number", logs[:, 0], is_log=True), *others), logs) - logs[:, 0].sum()
+        by_logarithm = _height((Column.of("number", logs[:, 0]), *others), logs) - logs[:, 0].sum()
         marked[k] = by_logarithm > raw + CLEAR
     return marked
 
@@ -59,3 +60,8 @@ def _height(columns: Sequence[Column], table: np.ndarray) -> float:
         sets = list(combinations(range(1, len(columns)), size))
         best.append(sets[int(np.argmax(evidence.cheap(sets)))])
     return float(evidence.average(best, together=False).max()) + columns[0].log_jacobian(len(table))
+
+
+def _has_both_scales(values: np.ndarray) -> bool:
+    """Whether a column is positive, and varies so much that its logarithm is something else."""
+    return bool(values.min() > 0 and values.max() > LEAST_RATIO * values.min())
