@@ -87,6 +87,8 @@ def posterior(data: Dataset | None = None, *graphs: tuple[tuple[str, str], ...])
         "model": {"name": "mixed"},
         "engine": {"name": "exact"},
         "prior": None,
+        "preset": "default",
+        "standardise": False,
         "seed": 0,
         "seconds": 0.0,
         "versions": {},

@@ -201,7 +201,7 @@ def test_every_other_question_is_answered(posterior, run, tmp_path):
     for words in ("percentage points", "Kinds of columns", "count: visits", "plan: basic, family, gold"):
         assert words in report
     assert RUNNER.invoke(app, ["edges", str(run)]).exit_code == 0
-    assert RUNNER.invoke(app, ["next-experiment", str(run)]).exit_code == 0
+    assert RUNNER.invoke(app, ["next", str(run)]).exit_code == 0
 
 
 def test_figures_of_effects(posterior):

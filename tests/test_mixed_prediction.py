@@ -11,9 +11,11 @@ from scipy.special import logsumexp
 
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError, DataError
+from vcuda.models.glm.likelihoods import Sieve
 from vcuda.models.mixed import MixedPredictive
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import ColumnEvidence, Rows, descriptions_of, prior_precision
+from vcuda.models.mixed.mechanisms import Noise
 from vcuda.models.mixed.nodes import Inputs, MixedNode, _Closed, _Laplace
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.samples import GraphSamples
@@ -58,7 +60,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
     if columns[0].is_number and how.is_closed:
         posterior = _Closed.of(how, evidence, (1, 2))
     else:
-        posterior = _Laplace.of(how, likelihood, found, (0,))
+        posterior = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
     predicted = posterior.predict(inputs, y)
     exact = simulated_posterior(evidence, how, likelihood, found, inputs, y)
     # Closed forms differ by the error of the simulation alone. At 60 rows the others are 64 draws of a normal
@@ -70,7 +72,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
 def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, steps=800):
     """Log densities of new rows, from random walks over the weights that begin at draws of the approximation."""
     rng = np.random.default_rng(3)
-    laplace = _Laplace.of(how, likelihood, found, (0,))
+    laplace = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
@@ -81,7 +83,7 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
 
     def height(normal):
         weights, shared = laplace.draws(normal)
-        rows = own.rows(evidence.y, np.matmul(weights, design), shared).value.sum(axis=1)
+        rows = own.rows(evidence.y, np.matmul(weights[:, :, : len(design)], design), shared).value.sum(axis=1)
         return rows - 0.5 * (penalty * weights**2).sum(axis=(1, 2)) + own.log_prior(shared)[0]
 
     now = rng.standard_normal((chains, width))
@@ -141,9 +143,8 @@ def test_drawn_mechanisms_have_the_distribution_that_is_predicted(target, parent
 
 
 def test_noise_of_any_shape_is_simulated_by_its_quantiles():
-    from vcuda.models.mixed.mechanisms import Noise
-
-    logits = np.array([0.0, 2.0, -1.0, 1.0, -3.0, 0.0, -3.0, -2.0, -40.0])
+    logits = np.linspace(1.0, -1.0, Sieve.size)
+    logits[Sieve.scales > 5] = -40.0  # its exponential has a mean that no number of quantiles shows
     noise = Noise(logits)
     drawn = noise.quantile((np.arange(200_000) + 0.5) / 200_000)
     assert drawn.mean() == pytest.approx(noise.mean, abs=2e-3)
@@ -163,6 +164,40 @@ def test_a_function_of_all_parents_together_is_predicted_and_drawn():
     assert np.sqrt(np.mean((predictive.column(0, np.array([1, 2]), new).mean - truth) ** 2)) < 0.25
     drawn = np.mean([node.draw(rng, None).expected(new[:, 1:]) for _ in range(30)], axis=0)
     assert np.sqrt(np.mean((drawn - truth) ** 2)) < 0.25
+
+
+def test_rare_answers_stay_rare_where_the_table_does_not_say_how_rare():
+    """With 3 yes in 2,000 rows and 20 labels, the odds of most labels are low, but nobody knows how low."""
+    rng = np.random.default_rng(0)
+    values = np.stack([np.arange(2000) < 3, rng.integers(0, 20, 2000)], axis=1).astype(float)
+    labels = (("no", "yes"), tuple("abcdefghijklmnopqrst"))
+    data = Dataset(("rare", "group"), values, kinds=("yes/no", "label"), categories=labels)
+    node = MixedPredictive.of(data, np.zeros(2, dtype=bool)).node(0, np.array([1]))
+    groups = np.arange(20.0)[:, None]
+    assert node.probabilities(groups)[:, 1].mean() < 0.01
+    drawn = [node.draw(rng, None).probabilities(groups)[:, 1].mean() for _ in range(100)]
+    assert np.mean(drawn) < 0.01
+
+
+def test_new_rows_may_lack_a_logarithm_that_a_cause_had():
+    """An effect may be straight in the logarithm of a cause that is positive in the table."""
+    rng = np.random.default_rng(0)
+    cause = np.exp(rng.standard_normal(300))
+    data = Dataset(("y", "x"), np.stack([np.log(cause) + 0.3 * rng.standard_normal(300), cause], axis=1))
+    predictive = MixedPredictive.of(data, np.zeros(2, dtype=bool))
+    found = predictive.column(0, np.array([1]), np.array([[0.0, -1.0], [0.0, 1.0]]))
+    assert np.isfinite(found.mean).all()
+    assert np.isfinite(predictive.node(0, np.array([1])).draw(rng, None).expected(np.array([[0.0]]))).all()
+
+
+def test_a_separated_column_is_predicted_without_overflow():
+    x = np.random.default_rng(0).standard_normal(500)
+    data = Dataset(("y", "x"), np.stack([x > 0, x], axis=1).astype(float), kinds=("yes/no", "number"))
+    predictive = MixedPredictive.of(data, np.zeros(2, dtype=bool))
+    found = predictive.column(0, np.array([1]), np.array([[1.0, 2.0], [0.0, -2.0], [1.0, -2.0]]))
+    assert found.mean.tolist() == [1.0, 0.0, 0.0]
+    assert (found.log_density[:2] > -0.01).all()
+    assert -1000 < found.log_density[2] < -3
 
 
 def test_rows_of_all_kinds_are_predicted_and_judged():

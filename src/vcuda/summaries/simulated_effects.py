@@ -259,6 +259,8 @@ def _signed(value: float) -> str:
 
 def _plain(value: float, sign: str) -> str:
     """Three or four digits, and no powers of ten before a million."""
+    if value == 0:
+        return "0"
     return f"{value:{sign},.0f}" if 1000 <= abs(value) < 1e9 else f"{value:{sign}.3g}"
 
 

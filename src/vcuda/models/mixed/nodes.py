@@ -7,8 +7,9 @@ over draws from the normal distribution around the best weights, of which the ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -48,6 +49,13 @@ LEAST_WEIGHT = 1e-4
 BLOCK_ROWS = 1000
 # Of weights of which the table says nothing: less than their prior.
 LEAST_PRECISION = 0.25
+# How far the log posterior may be, in the middle, from that of the normal approximation at its own draws.
+TOLERATED = 1.0
+# How far along a direction the posterior is looked at, in units of a normal draw.
+RADII = np.array([0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.7])
+LEAST_CHANCE = 1e-300
+# Draws, levels and rows that are evaluated at once.
+CHUNK = 4_000_000
 
 
 class Inputs:
@@ -164,51 +172,117 @@ class _Weights(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Laplace:
-    """Weights and shared numbers are normal around the best, with precision L L'."""
+    """Weights and shared numbers are normal around the best, or nearly so.
+
+    Where a label has no yes, or hardly any row, the table says that the odds are low but not how low. The normal
+    distribution around the best would allow high odds as well. Then its draws keep their directions, and how far they
+    go is drawn from the posterior along each.
+
+    Parameters
+    ----------
+    best
+        (P,) the best weights of those that the likelihood has, and the shared numbers.
+    free
+        Which weights, of all (q, 1 + p) in a row, these are.
+    root
+        (P, P) turns standard normal numbers into distances from the best.
+    pool
+        Draws that were corrected; None where the normal ones will do.
+    """
 
     smooth: bool
     likelihood: Likelihood
     best: np.ndarray
     free: np.ndarray
-    factor: np.ndarray
+    root: np.ndarray
     shape: tuple[int, int]
     seed: tuple[int, ...]
+    pool: _Weights | None = None
 
     @classmethod
-    def of(cls, how: Description, likelihood: Likelihood, fitted: Fitted, seed: tuple[int, ...]) -> _Laplace:
+    def of(
+        cls,
+        how: Description,
+        evidence: ColumnEvidence,
+        own: Set,
+        likelihood: Likelihood,
+        fitted: Fitted,
+        seed: tuple[int, ...],
+    ) -> _Laplace:
         weights = fitted.weights[0]
-        free = np.flatnonzero(np.isfinite(prior_precision(how, likelihood, weights.shape[1])).reshape(-1))
+        precision = prior_precision(how, likelihood, weights.shape[1]).reshape(-1)
+        free = np.flatnonzero(np.isfinite(precision))
         best = np.concatenate([weights.reshape(-1)[free], fitted.shared[0]])
         sizes, vectors = np.linalg.eigh(fitted.precision[0])
         # Where the steps ended before a maximum, the curvature may be that of no hill.
         root = vectors / np.sqrt(np.maximum(sizes, LEAST_PRECISION))
-        return cls(how.smooth, likelihood, best, free, root, (weights.shape[0], weights.shape[1]), seed)
+        normal = cls(how.smooth, likelihood, best, free, root, (weights.shape[0], weights.shape[1]), seed)
+        if isinstance(likelihood, Number):
+            # Log densities of new rows change by .02 nats at 60 rows, and thousands of rows take seconds.
+            return normal
+        features = evidence.rows.features(how.smooth)
+        design = np.concatenate([np.ones((1, evidence.rows.count)), *(features[parent] for parent in own)])
+
+        def heights(numbers: np.ndarray) -> np.ndarray:
+            """The log posterior density (B,), up to a constant, at standard normal numbers (B, P)."""
+            weights, shared = normal.draws(numbers)
+            prior = -0.5 * (weights.reshape(len(weights), -1)[:, free] ** 2) @ precision[free]
+            return (
+                normal.log_density(evidence.y, design, weights, shared).sum(axis=1)
+                + prior
+                + _log_prior(likelihood, shared)
+            )
+
+        numbers = normal.normal_numbers()
+        lost = heights(np.zeros((1, best.size)))[0] - heights(numbers)
+        if np.median(np.abs(lost - 0.5 * (numbers**2).sum(axis=1))) < TOLERATED:
+            return normal
+        return replace(normal, pool=normal.draws(_radial(numbers, heights, np.random.default_rng(seed))))
+
+    def normal_numbers(self) -> np.ndarray:
+        half = np.random.default_rng(self.seed).standard_normal((DRAWS // 2, self.best.size))
+        return np.concatenate([half, -half])
 
     def draws(self, normal: np.ndarray) -> _Weights:
         """From standard normal numbers (B, P)."""
-        theta = self.best + normal @ self.factor.T
+        theta = self.best + normal @ self.root.T
         weights = np.zeros((len(theta), self.shape[0] * self.shape[1]))
         weights[:, self.free] = theta[:, : self.free.size]
         return _Weights(weights.reshape(-1, *self.shape), theta[:, self.free.size :])
 
     def _many(self) -> _Weights:
-        half = np.random.default_rng(self.seed).standard_normal((DRAWS // 2, self.best.size))
-        return self.draws(np.concatenate([half, -half]))
+        return self.draws(self.normal_numbers()) if self.pool is None else self.pool
+
+    def log_density(self, y: np.ndarray, design: np.ndarray, weights: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        """Of rows (B, n) with features (1 + p, n), for B drawn weights; those behind the features belong to zeros."""
+        found = np.empty((len(weights), y.size))
+        levels = self.likelihood.predictors + self.likelihood.shared + 1
+        most = max(1, CHUNK // (y.size * levels))
+        for start in range(0, len(weights), most):
+            part = slice(start, start + most)
+            eta = np.matmul(weights[part, :, : len(design)], design)
+            if isinstance(self.likelihood, Bernoulli | Softmax | Ordered):
+                chances = self.likelihood.probabilities(eta, shared[part])
+                found[part] = np.log(np.maximum(chances[:, y.astype(np.int64), np.arange(y.size)], LEAST_CHANCE))
+            else:
+                found[part] = self.likelihood.rows(y, eta, shared[part]).value
+        return found
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
         weights, shared = self._many()
+        every = self.log_density(y, inputs.design(self.smooth), weights, shared)
         eta = inputs.predictors(self.smooth, weights)
-        log_density = logsumexp(self.likelihood.rows(y, eta, shared).value, axis=0) - np.log(DRAWS)
-        return Predicted(self._means(eta, shared), log_density)
+        return Predicted(self._means(eta, shared), logsumexp(every, axis=0) - np.log(len(every)))
 
     def _means(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        """Of numbers and counts; what is probable of others is asked for by itself."""
         if isinstance(self.likelihood, Number):
             location, scale = self.likelihood.location_and_scale(eta, shared)
             mean = np.array([Noise(own).mean for own in shared[:, 1:]]) if self.likelihood.shape else np.zeros(len(eta))
             return (location + scale * mean[:, None]).mean(axis=0)
         if isinstance(self.likelihood, Poisson | NegativeBinomial):
             return self.likelihood.mean(eta).mean(axis=0)
-        return np.asarray(self._chances(eta, shared).mean(axis=0).argmax(axis=0), dtype=np.float64)
+        return np.zeros(eta.shape[2])
 
     def _chances(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
         assert isinstance(self.likelihood, Bernoulli | Softmax | Ordered)
@@ -220,7 +294,11 @@ class _Laplace:
         return self._chances(eta, shared).mean(axis=0).T
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
-        weights, shared = self.draws(rng.standard_normal((1, self.best.size)))
+        if self.pool is None:
+            weights, shared = self.draws(rng.standard_normal((1, self.best.size)))
+        else:
+            chosen = int(rng.integers(len(self.pool.weights)))
+            weights, shared = (part[chosen : chosen + 1] for part in self.pool)
         likelihood = self.likelihood
 
         def eta(values: np.ndarray) -> np.ndarray:
@@ -237,6 +315,26 @@ class _Laplace:
             size = float(likelihood.size(shared)[0]) if isinstance(likelihood, NegativeBinomial) else None
             return CountMechanism(lambda values: likelihood.mean(eta(values))[0], size, node.bounds)
         return CodedMechanism(lambda values: self._chances(eta(values), shared)[0].T, node.own.levels)
+
+
+def _log_prior(likelihood: Likelihood, shared: np.ndarray) -> np.ndarray:
+    """The log density (B,) of drawn shared numbers of one set."""
+    return likelihood.take(np.zeros(len(shared), dtype=np.int64)).log_prior(shared)[0]
+
+
+def _radial(numbers: np.ndarray, heights: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Standard normal numbers (B, P) in the same directions, each as far from the best as a draw from the posterior.
+
+    Along a direction the density is that of the posterior times the radius to the power P - 1.
+    """
+    count, width = numbers.shape
+    at = heights((RADII[:, None, None] * numbers).reshape(-1, width)).reshape(RADII.size, count)
+    fine = np.linspace(RADII[0], RADII[-1], 400)
+    drawn = np.empty(count)
+    for k in range(count):
+        log_density = np.interp(fine, RADII, at[:, k]) + (width - 1) * np.log(fine)
+        drawn[k] = rng.choice(fine, p=np.exp(log_density - logsumexp(log_density)))
+    return numbers * drawn[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,16 +369,17 @@ class MixedNode:
         rows in which no experiment set it."""
         evidence = ColumnEvidence(0, Rows(columns, values[free]))
         own = tuple(range(1, len(columns)))
-        found: list[tuple[float, str, _Posterior]] = []
+        found: list[tuple[float, str, Callable[[], _Posterior]]] = []
         for how in descriptions_of(columns[0].kind):
             if how.together:
                 found += _together(how, columns, evidence)
             elif columns[0].is_number and how.is_closed:
-                found.append((float(evidence.evidence(how, [own])[0]), how.name, _Closed.of(how, evidence, own)))
+                closed = partial(_Closed.of, how, evidence, own)
+                found.append((float(evidence.evidence(how, [own])[0]), how.name, closed))
             else:
                 likelihood, fitted = evidence.fitted(how, [own])
                 log_evidence = float(fitted.log_evidence[0])
-                posterior = _Laplace.of(how, likelihood, fitted, seed)
+                posterior = partial(_Laplace.of, how, evidence, own, likelihood, fitted, seed)
                 found.append((log_evidence if columns[0].is_number else min(log_evidence, 0.0), how.name, posterior))
         weights = np.exp(np.array([one[0] for one in found]) - logsumexp([one[0] for one in found]))
         kept = np.flatnonzero(weights >= LEAST_WEIGHT)
@@ -290,7 +389,7 @@ class MixedNode:
             Bounds.of(values[:, 0]),
             weights[kept] / weights[kept].sum(),
             tuple(found[k][1] for k in kept),
-            tuple(found[k][2] for k in kept),
+            tuple(found[k][2]() for k in kept),
             logarithm,
         )
 
@@ -300,7 +399,7 @@ class MixedNode:
     def number(self, location_and_scale: LocationAndScale, noise: Noise) -> NumberMechanism:
         """A mechanism of the column from one in the units of its likelihood."""
         assert self.own.line is not None
-        centre, unit = self.own.line
+        centre, unit = self.own.line.centre, self.own.line.scale
 
         def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location, scale = location_and_scale(values)
@@ -342,12 +441,16 @@ class MixedNode:
 
 def _together(
     how: Description, columns: Sequence[Column], evidence: ColumnEvidence
-) -> list[tuple[float, str, _Posterior]]:
+) -> list[tuple[float, str, Callable[[], _Posterior]]]:
     """The Gaussian process of two or more parents that are all numbers; nothing for others."""
     if len(columns) < 3 or not all(column.is_number for column in columns):
         return []
     values = np.stack(evidence.rows.scaled, axis=1)
     score = GaussianProcess().prepare(values, scale=np.ones(len(columns)))
-    process = score.predictive_in(Scaling(np.zeros(len(columns)), np.ones(len(columns))))
     log_evidence = score.score(0, list(range(1, len(columns))))
-    return [(log_evidence, how.name, _Together(tuple(columns[1:]), values.mean(axis=0), process))]
+
+    def posterior() -> _Posterior:
+        process = score.predictive_in(Scaling(np.zeros(len(columns)), np.ones(len(columns))))
+        return _Together(tuple(columns[1:]), values.mean(axis=0), process)
+
+    return [(log_evidence, how.name, posterior)]
