@@ -86,7 +86,7 @@ def strongest(predictors: FloatArray, response: FloatArray, most: int) -> npt.ND
     return np.sort(np.argpartition(-products, most)[:most])
 
 
-def _no_progress() -> None:
+def no_progress() -> None:
     """Report nothing."""
 
 
@@ -97,7 +97,7 @@ def imputations(
     seed: int = 0,
     logarithm: npt.ArrayLike | None = None,
     first: int = 0,
-    on_regression: Callable[[], None] = _no_progress,
+    on_regression: Callable[[], None] = no_progress,
 ) -> Iterator[Dataset]:
     """Impute the missing values of a table ``count`` times; each imputation is made when it is asked for.
 
@@ -187,18 +187,22 @@ def _impute(scaled: FloatArray, low: FloatArray, regression: DrawnRegression) ->
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (makes the next import possible)
     from sklearn.impute import IterativeImputer
 
-    share = np.isnan(scaled).mean(axis=0).max()
-    rounds = int(np.ceil(np.log(LEFT_OF_FIRST_GUESS) / np.log(share)))
     imputer = IterativeImputer(
         regression,
         sample_posterior=True,
-        max_iter=min(max(rounds, FEWEST_ROUNDS), MOST_ROUNDS),
+        max_iter=rounds_for(np.isnan(scaled).mean(axis=0).max()),
         n_nearest_features=MOST_OFFERED if scaled.shape[1] > MOST_OFFERED + 1 else None,
         skip_complete=True,
         min_value=low,
         random_state=int(regression.rng.integers(2**31)),
     )
     return imputer.fit_transform(scaled)
+
+
+def rounds_for(share: float) -> int:
+    """How many rounds over all columns an imputation takes, where this share of some column is missing."""
+    rounds = int(np.ceil(np.log(LEFT_OF_FIRST_GUESS) / np.log(share)))
+    return min(max(rounds, FEWEST_ROUNDS), MOST_ROUNDS)
 
 
 def lognormal_columns(data: Dataset) -> BoolArray:

@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from vcuda.data.dataset import Dataset
-from vcuda.data.imputation import imputations, lognormal_columns
+from vcuda.data.imputation import lognormal_columns
 from vcuda.data.messages import shortened
+from vcuda.fitting.imputation_by_kind import imputed_tables
 from vcuda.fitting.outcomes import cached_fit, described, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
 from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
@@ -107,19 +108,22 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     """Impute the missing values ``count`` times, fit each imputed table, and mix the posteriors with equal weights.
 
     Model, noise, logarithms and engine are chosen once, on the first imputation; ``by_evidence`` says whether the data
-    decide about the first three. When the user interrupts or the time is over, the imputations that are done count;
+    decide about the first three. Subsamples of the rows are shared out among the imputations, so that both together
+    take about as long as the subsamples of a complete table. When the user interrupts or the time is over, the imputations that are done count;
     before the first is done, what the engine has of it.
     """
     if by_evidence and request.logarithm is None:
         marked = lognormal_columns(request.rows_in_memory)
     else:
         marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
+    if request.parts:
+        request = request._replace(parts=max(1, request.parts // count))
     clock = _Clock(request, count)
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []
     info: Info | None = None
     stopped, tried = None, 0
-    imputed_tables = _drawn(request, marked, clock)
+    tables = _drawn(request, marked, clock)
     while len(outcomes) < count:
         if info is not None and request.workers.count > 1:
             done, stopped = _fitted_elsewhere(request, route, asked, clock)
@@ -127,7 +131,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             break
         choosing = info is None and by_evidence
         try:
-            table = next(imputed_tables)
+            table = next(tables)
             tried += 1
             member = request._replace(
                 table=table,
@@ -149,7 +153,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
             request = request._replace(logarithm=taken)
             if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
                 # Cells are drawn on the scale on which the columns are fitted; those of the first imputation were not.
-                spare, imputed_tables = [outcome], _drawn(request, taken, clock)
+                spare, tables = [outcome], _drawn(request, taken, clock)
                 continue
         early = _was_interrupted(outcome, member, clock)
         if early and outcomes:
@@ -165,7 +169,8 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     if finished and len(finished) < len(outcomes):
         # What came to nothing in its share of the time would blur what the others found.
         outcomes, stopped = finished, stopped or TIME_LIMIT
-    return _mixed(request.rows_in_memory, outcomes, info, count=count, stopped=stopped)
+    by_parts = request.parts > 0 and "parts" in outcomes[0].diagnostics
+    return _mixed(request.rows_in_memory, outcomes, info, count=count, stopped=stopped, by_parts=by_parts)
 
 
 class _Imputation(NamedTuple):
@@ -180,7 +185,7 @@ class _Imputation(NamedTuple):
 def _fit_imputation(shared: _Imputation, number: int) -> tuple[Outcome, Info]:
     """Draw one imputation, and fit it."""
     request = shared.request
-    drawn = imputations(
+    drawn = imputed_tables(
         request.rows_in_memory,
         1,
         seed=request.seed,
@@ -240,7 +245,7 @@ def _fitted_elsewhere(request: Request, route: Route, asked: Asked, clock: _Cloc
 
 
 def _drawn(request: Request, marked: np.ndarray, clock: _Clock) -> Any:
-    return imputations(
+    return imputed_tables(
         request.rows_in_memory, clock.count, seed=request.seed, logarithm=marked, on_regression=clock.before_regression
     )
 
@@ -253,8 +258,9 @@ def _was_interrupted(outcome: Outcome, member: Request, clock: _Clock) -> bool:
 
 
 def _mixed(
-    table: Dataset, outcomes: list[Outcome], info: Info, *, count: int, stopped: str | None
+    table: Dataset, outcomes: list[Outcome], info: Info, *, count: int, stopped: str | None, by_parts: bool
 ) -> tuple[Outcome, Info]:
+    """The mean of the outcomes; ``by_parts``: each imputation was fitted to random parts of the rows of its own."""
     graph_posterior = ImputedMixture(tuple(outcome.graph_posterior for outcome in outcomes))
     assert table.missing is not None
     spread, differences = graph_posterior.disagreement()
@@ -281,8 +287,9 @@ def _mixed(
         info["choice"]["sentences"].append(
             f"The posterior is the mean over {len(outcomes)} imputations of the missing values, all fitted in this way."
         )
-    info |= {"imputations": count, "notes": [_missing_sentence(table, len(outcomes), differences)]}
-    trouble = _imputed_edges(table.names, outcomes, np.where(apart, spread, 0.0), differences)
+    info |= {"imputations": count, "notes": [_missing_sentence(table, len(outcomes), differences, by_parts=by_parts)]}
+    # Other rows may explain what differs between imputations as well as other cells.
+    trouble = [] if by_parts else _imputed_edges(table.names, outcomes, np.where(apart, spread, 0.0), differences)
     return Outcome(graph_posterior, _status(outcomes, count, stopped, trouble), diagnostics, trace), info
 
 
@@ -309,7 +316,7 @@ def _imputed_edges(
     ]
 
 
-def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str:
+def _missing_sentence(table: Dataset, made: int, differences: np.ndarray, *, by_parts: bool) -> str:
     """How much was missing, and how far the imputations differ (d, d) about an edge."""
     assert table.missing is not None
     cells, total = int(table.missing.sum()), table.missing.size
@@ -323,8 +330,9 @@ def _missing_sentence(table: Dataset, made: int, differences: np.ndarray) -> str
     if differences[source, target] < 0.005:
         return f"{sentence}; the probabilities of all edges are nearly the same in all imputations."
     edge = f"{shortened(table.names[source])} -> {shortened(table.names[target])}"
+    rows = ", each of which was fitted to random rows of its own," if by_parts else ""
     return (
-        f"{sentence}; the probability of an edge differs between imputations by up to "
+        f"{sentence}; the probability of an edge differs between imputations{rows} by up to "
         f"{differences[source, target]:.2f} (for {edge})."
     )
 

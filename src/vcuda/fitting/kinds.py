@@ -21,9 +21,9 @@ ENGINES_OF_SETS = ("auto", "exact", "orders")
 def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
     """The table and the model of a fit, by the kinds of the columns, and sentences about the choice.
 
-    Model categorical is taken for ``auto`` where all columns are labels, or few whole numbers beside labels; by name it
-    takes every different number as a label. Model mixed is taken for ``auto`` where kinds differ. A table of numbers
-    passes as it is.
+    Model categorical is taken for ``auto`` where all columns are labels, or few whole numbers beside labels, and no
+    cell is missing; by name it takes every different number as a label. Model mixed is taken for ``auto`` where kinds
+    differ, or labels are missing. A table of numbers passes as it is.
     """
     model: Any = spec.model
     known = FAMILIES[model].usual if isinstance(model, str) and model in FAMILIES else model
@@ -47,10 +47,11 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
                 "or code the labels as numbers (0 and 1 for two of them)"
             )
         others = [k for k in range(table.d) if k not in labels]
-        if any(table.kinds[k] in ("number", "count") and not _is_few(table, k) for k in others):
+        varied = any(table.kinds[k] in ("number", "count") and not _is_few(table, k) for k in others)
+        # Cells of any kind are imputed; model categorical takes complete tables.
+        if varied or table.missing is not None:
             _check(spec, "mixed", noise=True)
             return table, "mixed", [_mixed_sentence(table)]
-        check_no_label_missing(table, labels)
         model = "categorical"
         sentences = ["Every column holds labels, so the model is categorical; no other was compared."]
         if others:

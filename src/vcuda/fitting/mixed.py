@@ -208,11 +208,15 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
     sentences += _noise_sentences(prepared)
-    if len(rows) > 1:
+    if request.parts == 1:
+        sentences.append(f"Causes were learned from a random part of {len(rows[0]):,} rows.")
+    elif request.parts:
         sentences.append(
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
+    if len(rows) > 1 and request.parts == request.spec.subsamples:
+        # One of several imputations cannot say what is sure of all of them.
         sentences += _shape_sentences(prepared.table.names, outcome, members[-1])
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
