@@ -20,6 +20,7 @@ from vcuda.data.imputation import imputations, no_progress, rounds_for
 from vcuda.errors import ConfigError
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.evidence import ColumnEvidence, Rows, Set
+from vcuda.models.mixed.mechanisms import MixedMechanism
 from vcuda.models.mixed.nodes import MixedNode
 
 # A column is regressed on so many others at most.
@@ -33,6 +34,8 @@ CHOOSING_ROWS = 1000
 MOST_ROWS = 2000
 # Cells that an experiment set, or left alone, are regressed apart from the others if so many are not missing.
 FEWEST_ROWS = 30
+# How often cells outside the range of their column are drawn again.
+MOST_TRIES = 20
 
 
 def imputed_tables(
@@ -147,10 +150,9 @@ class _ChainedRegressions:
             logarithm=False,
             seed=(int(rng.integers(2**31)),),
         )
-        drawn = node.draw(rng, None).simulate(values[cells][:, predictors], rng.random(cells.size))
-        least = float(np.nanmin(self.values[:, target]))
-        # A number that never is negative stays so.
-        return np.maximum(drawn, least) if least >= 0 else drawn
+        seen = _present(self.values[:, target])
+        bounds = float(seen.min()), float(seen.max())
+        return _simulated(node.draw(rng, None), values[cells][:, predictors], bounds, rng)
 
     def _predictors(self, target: int, values: np.ndarray) -> list[int]:
         """The columns that explain one best in these rows: the best is added until none is worth its weights."""
@@ -170,6 +172,23 @@ class _ChainedRegressions:
                 break
             own, height = sets[int(heights.argmax())], float(heights.max())
         return [chosen[k] for k in own]
+
+
+def _simulated(
+    mechanism: MixedMechanism, inputs: np.ndarray, bounds: tuple[float, float], rng: np.random.Generator
+) -> np.ndarray:
+    """A column (n,) given its predictors (n, k), inside the range of the cells that are not missing.
+
+    Of the tails of noise of any shape few rows speak, and the exponential of a cell far out would be larger than all
+    others by a multiple. Cells are drawn again until they are inside: held at a bound they would pile up there.
+    """
+    drawn = mechanism.simulate(inputs, rng.random(len(inputs)))
+    for _ in range(MOST_TRIES):
+        outside = np.flatnonzero((drawn < bounds[0]) | (drawn > bounds[1]))
+        if not outside.size:
+            break
+        drawn[outside] = mechanism.simulate(inputs[outside], rng.random(outside.size))
+    return np.clip(drawn, *bounds)
 
 
 def _present(cells: np.ndarray) -> np.ndarray:

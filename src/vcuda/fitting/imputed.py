@@ -109,8 +109,8 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
 
     Model, noise, logarithms and engine are chosen once, on the first imputation; ``by_evidence`` says whether the data
     decide about the first three. Subsamples of the rows are shared out among the imputations, so that both together
-    take about as long as the subsamples of a complete table. When the user interrupts or the time is over, the imputations that are done count;
-    before the first is done, what the engine has of it.
+    take about as long as the subsamples of a complete table. When the user interrupts or the time is over, the
+    imputations that are done count; before the first is done, what the engine has of it.
     """
     if by_evidence and request.logarithm is None:
         marked = lognormal_columns(request.rows_in_memory)
