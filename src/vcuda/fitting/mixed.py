@@ -50,6 +50,8 @@ from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
+# Parts of the rows whose answers are averaged.
+SUBSAMPLES = 12
 # A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
 # fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
 SHARE = 1 / 3
@@ -176,15 +178,24 @@ def _in_time(request: Request, words: str) -> Callable[[float], None]:
 def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
     """Fit a table of any mix of kinds; one of very many columns by a score that needs products of columns alone."""
     if request.table.d > MOST_COLUMNS:
-        kinds = request.table.kinds
-        outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(kinds)), noise, engine)
-        info["choice"]["sentences"].append(
-            f"Above {MOST_COLUMNS} columns all kinds are taken as jointly normal, labels by a number for each: "
-            "directions are read from independences alone, and no rows are predicted."
-        )
-        return outcome, info
+        return _jointly_normal(request, noise, engine, f"There are more than {MOST_COLUMNS} columns")
     spec = model if isinstance(model, Mixed) else Mixed()
-    return fit_prepared(request, prepare(request, spec, _in_time(request, "scoring sets of causes")), spec, engine)
+    within = request._replace(deadline=_choosing_deadline(request))
+    try:
+        prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
+    except TimeLimitError:
+        return _jointly_normal(request, noise, engine, "The time limit is too short for regressions")
+    return fit_prepared(request, prepared, spec, engine)
+
+
+def _jointly_normal(request: Request, noise: Any, engine: Any, why: str) -> tuple[Outcome, Info]:
+    """Fit a score that needs products of columns alone."""
+    outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(request.table.kinds)), noise, engine)
+    info["choice"]["sentences"].append(
+        f"{why}: all kinds are taken as jointly normal, labels by a number for each. Directions are read from "
+        "independences alone, and no rows are predicted."
+    )
+    return outcome, info
 
 
 def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any) -> tuple[Outcome, Info]:
