@@ -104,7 +104,8 @@ BAD_TABLES: dict[str, BadTable] = {
         text("a,b,c,", *(row + "," for row in GOOD_ROWS)), ("column 4 has no name", "separator at the end")
     ),
     "no header": BadTable(
-        text(*GOOD_ROWS), ("first line holds only numbers", "'2.5'", "X1,X2,X3", "put a letter before each")
+        text(*GOOD_ROWS),
+        ("first line holds only numbers", "'2.5'", "--no-header", "X1,X2,X3", "put a letter before each"),
     ),
     "row numbers": BadTable(text(",b,c", *GOOD_ROWS), ("first column has no name", "index=False")),
     "row numbers read back": BadTable(text("Unnamed: 0,b,c", *GOOD_ROWS), ("first column has no name", "index=False")),

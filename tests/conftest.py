@@ -6,6 +6,7 @@ opens a connection over a network, nor does a process that it starts, unless it 
 
 import os
 import runpy
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,19 @@ from browser import Browser, installed
 NO_NETWORK = Path(__file__).parent / "no_network"
 ALLOWED = runpy.run_path(str(NO_NETWORK / "sitecustomize.py"))["ALLOWED"]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(NO_NETWORK), os.environ.get("PYTHONPATH"))))
-os.environ.setdefault("VCUDA_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+COMPILED = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
+# Every program, also of tests that call JAX without a fit, and however quickly it compiles: the suite has thousands of
+# them, and reading one takes a tenth of compiling it. Workers and processes that tests start have the same folder.
+os.environ.setdefault("VCUDA_CACHE", str(COMPILED))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.environ["VCUDA_CACHE"])
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+MOST_COMPILED = 1 << 29
 
 
 def pytest_configure(config):
+    # Programs of code that was changed since are never read again.
+    if COMPILED.exists() and sum(file.stat().st_size for file in COMPILED.iterdir()) > MOST_COMPILED:
+        shutil.rmtree(COMPILED, ignore_errors=True)
     config.addinivalue_line("markers", "network: opens connections, to this machine only; all other tests must not")
 
 

@@ -25,6 +25,8 @@ import vcuda
 import vcuda.fitting.fit
 from vcuda import interrupts
 from vcuda.cli import fitting, main, runs, tables, terminal
+from vcuda.fitting.spec import FitSpec
+from vcuda.outputs.reproduction import shell_line
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
@@ -388,6 +390,76 @@ def test_too_little_address_space_is_told(megabytes, simulated, tmp_path):
         assert "(ulimit -v)" in done.stderr
 
 
+# Files without a line of names -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def headerless(simulated, tmp_path):
+    """The simulated rows without their names, as CSV."""
+    for name in ("train", "test"):
+        lines = (simulated / f"{name}.csv").read_text().splitlines(keepends=True)
+        (tmp_path / f"{name}.csv").write_text("".join(lines[1:]))
+    return tmp_path
+
+
+def test_a_file_without_names_is_fitted_as_one_with_names(headerless, fitted, simulated, run):
+    refused = run("check", headerless / "train.csv")
+    assert refused.code == 2
+    assert "--no-header" in refused.err
+    checked = run("check", headerless / "train.csv", "--no-header")
+    assert checked.code == 0
+    assert "--no-header -o run" in checked.out.replace("\n", " ")
+    options = ("-o", headerless / "run", "--seed", 3, "--samples", 20, "--no-header")
+    assert run("fit", headerless / "train.csv", *options).code == 0
+    with_names, without = vcuda.Posterior.load(fitted), vcuda.Posterior.load(headerless / "run")
+    assert without.names == with_names.names == tuple(f"X{k}" for k in range(1, len(without.names) + 1))
+    assert np.array_equal(without.edge_probabilities, with_names.edge_probabilities)
+    assert without.provenance.options["header"] is False
+    assert "--no-header" in shell_line(without)
+    truth = ("--truth", simulated / "graph.csv", "--json")
+    own = run("evaluate", headerless / "run", *truth, "--test", headerless / "test.csv", "--no-header")
+    assert own.code == 0
+    assert json.loads(own.out) == json.loads(run("evaluate", fitted, *truth, "--test", simulated / "test.csv").out)
+
+
+def test_a_file_without_names_is_streamed_as_it_is_read_at_once(headerless, simulated):
+    opened = [
+        FitSpec(streamed=streamed, header=False, exclude=("X2",)).open(headerless / "train.csv")
+        for streamed in (True, False)
+    ]
+    named = FitSpec(streamed=True, exclude=("X2",)).open(simulated / "train.csv")
+    assert opened[0].names == opened[1].names == named.names
+    assert opened[0].n == opened[1].n == named.n
+    assert opened[0].fingerprint == named.fingerprint
+    # Features need a second pass, which must not lose the first line either.
+    assert opened[0].with_logarithms(np.zeros(opened[0].d, dtype=bool)).n == named.n
+    fits = [
+        vcuda.fit(path, model="additive", streamed=True, header=header, engine="exact").edge_probabilities
+        for path, header in ((headerless / "train.csv", False), (simulated / "train.csv", True))
+    ]
+    assert np.array_equal(*fits)
+
+
+@pytest.mark.parametrize("line", ["1,2\n", "1,2,3,4\n"])
+def test_a_ragged_file_without_names_is_refused_by_its_first_line(line, tmp_path, run):
+    (tmp_path / "table.csv").write_text("1,2,3\n4,5,7\n" * 4 + line)
+    answer = run("check", tmp_path / "table.csv", "--no-header")
+    assert answer.code == 2
+    assert "line 9 has" in answer.err
+    assert "where the first has 3" in answer.err
+
+
+def test_only_text_files_can_be_without_names(tmp_path, simulated, run):
+    frame = pd.read_csv(simulated / "train.csv")
+    frame.to_parquet(tmp_path / "table.parquet")
+    for table in (tmp_path / "table.parquet", "sachs"):
+        answer = run("check", table, "--no-header")
+        assert answer.code == 2
+        assert "is for CSV and TSV files" in answer.err
+    with pytest.raises(vcuda.ConfigError, match="CSV and TSV"):
+        vcuda.fit(frame, header=False)
+
+
 # Ctrl-C -----------------------------------------------------------------------------------------------------
 
 
@@ -537,6 +609,42 @@ def test_ctrl_c_at_any_moment_is_one_true_sentence(seconds, tmp_path):
     assert ("is saved in" in sentences[0]) == (folder / "config.json").exists()
     if "nothing was saved." in sentences[0]:
         assert not folder.exists()
+
+
+INTERRUPTED_IMPORT = """
+import runpy, signal, sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["vcuda", "datasets"]
+{entry}
+"""
+ENTRIES = {
+    "python -m": "runpy.run_module('vcuda', run_name='__main__', alter_sys=True)",
+    "console script": "from vcuda.__main__ import main; sys.exit(main())",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("module", ["vcuda.interrupts", "vcuda.cli", "typer", "vcuda.data.library"])
+def test_ctrl_c_while_the_program_is_imported_is_one_sentence(entry, module):
+    code = INTERRUPTED_IMPORT.format(module=module, entry=ENTRIES[entry])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == f"vcuda: {interrupts.NOTHING_SAVED}\n"
+
+
+def test_ctrl_c_is_answered_before_anything_is_imported():
+    code = (
+        "import os, sys; before = set(sys.modules); import vcuda.__main__; print(*set(sys.modules) - before); "
+        "import signal; assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler"
+    )
+    here = os.environ | {"PYTHONPATH": str(Path(vcuda.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=here)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["vcuda", "vcuda.__main__"]
 
 
 # What is shown ----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The cache of compiled programs: where it is, and that it can be moved and switched off."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +36,10 @@ def used_folder(**environment):
         "import jax; from vcuda.infer.compilation import use_compilation_cache; use_compilation_cache();"
         "print(jax.config.jax_compilation_cache_dir)"
     )
-    import os
-
+    # The tests have a cache of their own.
+    bare = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     seen = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=bare | environment, capture_output=True, text=True, check=True
     )
     return seen.stdout.strip()
 

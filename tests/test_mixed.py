@@ -190,8 +190,8 @@ def test_normal_linear_numbers_are_left_to_the_linear_model():
 
 def test_skewed_noise_directs_an_edge_that_normal_noise_cannot():
     rng = np.random.default_rng(9)
-    cause = rng.exponential(size=600) - 1
+    cause = rng.normal(size=600)
     values = np.stack([cause + rng.exponential(size=600), cause], axis=1)
     fitted = vcuda.fit(values, seed=0)
     assert fitted.provenance["model"]["name"] == "mixed"
-    assert fitted.edge_probabilities.iloc[1, 0] > 0.9
+    assert fitted.edge_probabilities.iloc[1, 0] > 0.8

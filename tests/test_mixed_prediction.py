@@ -76,7 +76,8 @@ def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, 
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
-    precision = prior_precision(how, likelihood, laplace.shape[1])
+    design = np.pad(design, ((0, found.weights.shape[2] - len(design)), (0, 0)))
+    precision = prior_precision(how, likelihood, design.shape[0])
     penalty = np.where(np.isfinite(precision), precision, 0.0)
     own = likelihood.take(np.zeros(chains, dtype=np.int64))
 

@@ -146,7 +146,19 @@ def test_the_sentences_name_columns_and_nats():
 def test_a_deadline_leaves_models_out_and_says_so():
     choice = choose_model(linear(), edge_prior(NODES, 0.3), deadline=0.0)
     assert len(choice.log_evidence) == 1
-    assert "Not compared within the time limit" in choice.sentences[-1]
+    assert "Not compared within the time limit: linear, equal noise" in choice.sentences[-1]
+    assert not any("was not considered" in sentence for sentence in choice.sentences)
+
+
+@pytest.mark.parametrize("nodes", [NODES, 15, 201])
+def test_without_time_for_a_comparison_units_do_not_decide(nodes):
+    data = simulate("er", nodes=nodes, edges=nodes, rows=100, test_rows=1, seed=0).train
+    choice = choose_model(data, edge_prior(nodes, 0.1), deadline=0.0)
+    assert (choice.candidate.model, choice.candidate.noise) == ("linear", "unequal")
+    assert any("takes linear, unequal noise, which does not depend on the units" in said for said in choice.sentences)
+    # A comparison that was asked to have equal noise keeps it.
+    asked = choose_model(data, edge_prior(nodes, 0.1), noise="equal", models=("linear",), deadline=0.0)
+    assert asked.candidate.noise == "equal"
 
 
 def test_a_deadline_during_a_comparison_leaves_that_model_out(monkeypatch):

@@ -186,7 +186,7 @@ def test_hub_with_more_parents_than_bits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 4])
 def test_warns_when_stopped_too_early(seed):
     truth = simulate("er", nodes=25, edges=50, rows=300, test_rows=1, seed=seed)
     # The candidates are searched in full, so that only the chains can be blamed.

@@ -1,14 +1,23 @@
 """The Python of README.md and of the recipes in CONTRIBUTING.md is run as it stands."""
 
 import re
+import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.fitting.routes import METHODS
+from vcuda.infer.edge_prior import edge_prior
+from vcuda.infer.engine import Plan, Problem, Resources
+from vcuda.infer.engines import ENGINES
+from vcuda.infer.method import Method
+from vcuda.infer.progress import Clock, silent
+from vcuda.infer.scored import ScoredTable
 from vcuda.outputs import exports
 from vcuda.outputs.exports.files import _Format
 
@@ -34,9 +43,9 @@ def test_the_quick_start_runs(code, tmp_path, monkeypatch, capsys):
     assert scope["again"].edges().equals(scope["posterior"].edges())
 
 
-def recipe(title: str) -> dict:
+def recipe(title: str, module: str = "recipe") -> dict:
     """What the first block of Python under a heading of CONTRIBUTING.md defines."""
-    scope: dict = {}
+    scope: dict = {"__name__": module}
     code = RECIPES.split(f"## {title}\n")[1].split("```python\n")[1].split("```")[0]
     exec(compile(code, title, "exec"), scope)
     return scope
@@ -63,3 +72,36 @@ def test_the_recipe_of_an_export_comes_back(posterior, tmp_path, monkeypatch):
     (tmp_path / "graph.jsonl").write_text("no JSON")
     with pytest.raises(vcuda.DataError, match="write the file again"):
         exports.read_edges(tmp_path / "graph.jsonl")
+
+
+@pytest.mark.slow
+def test_the_recipe_of_an_engine_samples_the_posterior_whatever_its_stretches(monkeypatch, tmp_path):
+    module = ModuleType("toggles_of_the_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module).update(recipe("Add an engine", module.__name__))
+    method = Method(module.__name__, "Toggles", "Toggling", "single edges are added or removed")
+    for methods in (ENGINES, METHODS):
+        monkeypatch.setitem(methods, "toggles", method)
+    # Rows that say little: single edges would take long to turn a strong one.
+    rows = np.random.default_rng(1).normal(size=(20, 4)) @ (np.eye(4) + 0.3 * np.eye(4, k=1))
+    known = vcuda.Knowledge(required=[("X1", "X2")], forbidden=[("X3", "X4")])
+    given = {"model": "linear", "knowledge": known, "seed": 0}
+    found = vcuda.fit(rows[:15], prior=0.3, engine=module.Toggles(steps=4000, kept=10), **given)
+    exact = vcuda.fit(rows[:15], prior=vcuda.UniformDags(0.3), engine="exact", **given)
+    # 300 graphs that are 10 steps apart, over 10 edges: at least 100 independent ones, and .2 are four standard errors.
+    assert np.abs(found.edge_probabilities - exact.edge_probabilities).to_numpy().max() < 0.2
+    assert found.status.code == "ok"
+    found.save(tmp_path / "run")
+    assert vcuda.Posterior.load(tmp_path / "run").held_out(rows[15:]) == found.held_out(rows[15:])
+    scored = ScoredTable.prepare(
+        vcuda.as_dataset(rows), vcuda.BGe(), logarithm=np.zeros(4, dtype=bool), standardise=False
+    )
+    problem = Problem.of_score(scored, seed=1, edges=edge_prior(4, 0.3))
+    engine = module.Toggling(module.Toggles(steps=60), problem, Resources(Clock(silent, None)))
+    ends = []
+    for stretch in (60, 7):
+        state = engine.init()
+        while not engine.is_done(state):
+            state, _ = engine.advance(state, Plan(stretch))
+        ends.append(state)
+    assert all(np.array_equal(one, other) for one, other in zip(*ends, strict=True))

@@ -10,7 +10,7 @@ from vcuda.data.simulate import simulate
 from vcuda.graphs import topological_order
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.orders import candidates as candidate_parents
-from vcuda.infer.orders.candidates import Candidates, all_others, closure, settle, widen
+from vcuda.infer.orders.candidates import Candidates, GainsCache, all_others, closure, settle, widen
 from vcuda.infer.orders.greedy_parents import choose_parents, parents_in_order
 from vcuda.infer.orders.score_tables import OutOfTimeError, build_tables
 from vcuda.infer.orders.sweeps import masks_of, spread
@@ -187,7 +187,7 @@ def test_rounds_add_the_missing_parent():
     parents[target] = parents[target][parents[target] != source]
     candidates = Candidates(tuple(parents), (np.zeros(0, dtype=int),) * 20)
     ranks = np.argsort(topological_order(truth.graph))[None]
-    widened = widen(score, prior, candidates, [parents], ranks, tolerance=2.0, cap=10)
+    widened = widen(GainsCache(score), prior, candidates, [parents], ranks, tolerance=2.0, cap=10)
     assert widened.pairs() > candidates.pairs()
     assert source in widened.free[target]
 

@@ -6,9 +6,8 @@ is imported when it is first used, so that ``import vcuda`` costs next to nothin
 compare with, are in ``vcuda.baselines``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+# Type checkers take it for true. To import the module typing takes 10 ms, in which Ctrl-C would get no answer.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vcuda import baselines as baselines
     from vcuda.cluster import local_cluster as local_cluster
@@ -98,6 +97,8 @@ __all__ = list(_HOME_OF)
 if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let every misspelt name pass
 
     def __getattr__(name):
+        from importlib import import_module
+
         if name == "__version__":
             from importlib.metadata import version
 

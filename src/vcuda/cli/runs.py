@@ -75,6 +75,9 @@ def evaluate(
         str | None,
         typer.Option(help="A table of rows that were not fitted, to be predicted.", show_default=False),
     ] = None,
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Whether the first line of the table of --test holds names.")
+    ] = True,
     samples: Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior for the distances.")] = 1_000,
     seed: Seed = 0,
     as_json: Json = False,
@@ -87,7 +90,7 @@ def evaluate(
 
     posterior = Posterior.load(run)
     graph = read_graph(truth, posterior.names)
-    held_out = None if test is None else new_rows(test, posterior.names)
+    held_out = None if test is None else new_rows(test, posterior.names, header=header)
     numbers = all_metrics(posterior, graph, samples=samples, seed=seed)
     if held_out is not None:
         numbers |= posterior.held_out(held_out, seed=seed)

@@ -70,8 +70,8 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
         example = ",".join(f"X{k}" for k in range(1, min(len(names), 3) + 1))
         raise DataError(
             f"{raw.source}: the first line holds only numbers ({listed(names, 3)}) where names should be: if they are "
-            f"values, add a line of names above it, such as {example}; if they are names, put a letter before each, or "
-            "pass pandas.read_csv(...) as the table."
+            f"values, use header=False (--no-header), or add a line of names above it, such as {example}; if they are "
+            "names, put a letter before each, or pass pandas.read_csv(...) as the table."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vcuda.data.messages import listed, nearest, shortened
@@ -19,35 +19,38 @@ FEWEST_COLUMNS = 2
 class ColumnChoice:
     """The columns that somebody wants of a table: those named in ``columns``, or all but those in ``exclude``.
 
-    Build it with `ColumnChoice.of`; where both are None, all columns are taken.
+    Build it with `ColumnChoice.of`; where both are None, all columns are taken. ``header`` says whether the first line
+    of a text file holds their names; without it they are X1 ... Xd.
     """
 
     columns: tuple[str, ...] | None = None
     exclude: tuple[str, ...] | None = None
+    header: bool = True
 
     @classmethod
-    def of(cls, columns: Sequence[str] | None, exclude: Sequence[str] | None) -> ColumnChoice:
+    def of(cls, columns: Sequence[str] | None, exclude: Sequence[str] | None, *, header: bool = True) -> ColumnChoice:
         """From what was asked for, which is checked as far as that is possible without a table."""
         if columns is not None and exclude is not None:
             raise ConfigError("columns says what to take and exclude what to leave out of a table: give one of them.")
-        return cls(_as_names("columns", columns), _as_names("exclude", exclude) or None)
+        return cls(_as_names("columns", columns), _as_names("exclude", exclude) or None, header)
 
     def __bool__(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether some columns were asked for."""
         return self.columns is not None or self.exclude is not None
 
-    def to_dict(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict[str, Any]:
         """What a run stores of the choice, by the keys of its format; nothing where all columns are taken."""
         asked = {"chosen": self.columns, "without": self.exclude}
-        return {key: list(names) for key, names in asked.items() if names is not None}
+        found: dict[str, Any] = {key: list(names) for key, names in asked.items() if names is not None}
+        return found if self.header else found | {"header": False}
 
     def then(self, later: ColumnChoice, left: Sequence[str]) -> ColumnChoice:
         """One choice in place of this and a later one of what it took, which leaves the columns ``left``."""
         if not (self and later):
-            return later or self
+            return replace(later or self, header=self.header)
         if self.exclude is not None and later.exclude is not None:
-            return ColumnChoice(exclude=tuple(dict.fromkeys((*self.exclude, *later.exclude))))
-        return ColumnChoice(columns=tuple(left))
+            return replace(self, exclude=tuple(dict.fromkeys((*self.exclude, *later.exclude))))
+        return ColumnChoice(columns=tuple(left), header=self.header)
 
     def positions(
         self, names: Sequence[str], *, source: str, target_column: str | None = None, all_known: bool = True

@@ -19,10 +19,10 @@ from vcuda.data.formats import (
     text_records,
     unreadable_refused,
 )
-from vcuda.data.in_memory import cells_from_arrow, columns_without_index
+from vcuda.data.in_memory import cells_from_arrow, columns_without_index, default_names
 from vcuda.data.messages import data_row, nearest, shortened
 from vcuda.data.raw_table import Cells, RawTable, as_labels
-from vcuda.errors import DataError
+from vcuda.errors import ConfigError, DataError
 
 
 def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
@@ -51,8 +51,8 @@ def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
     raise DataError(f"{path}: there is no such file{hint}: check the path.")
 
 
-def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
-    """A table in a file, with its format given by the extension."""
+def from_path(path: Path, *, header: bool = True, also_known: Iterable[str] = ()) -> RawTable:
+    """A table in a file, with its format given by the extension; ``header``: the first line of a text holds names."""
     path = existing_file(path, also_known=also_known)
     extension, compressed = extension_of(path)
     if not has_table_ending(path):
@@ -61,36 +61,48 @@ def from_path(path: Path, *, also_known: Iterable[str] = ()) -> RawTable:
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
     kind = FILE_KINDS[extension]
-    return _from_text(path) if kind == "text" else _from_arrow_file(path, kind)
+    if kind != "text":
+        refuse_without_header(header, f"{path} is")
+        return _from_arrow_file(path, kind)
+    return _from_text(path, header)
 
 
-def _from_text(path: Path) -> RawTable:
-    _, header = next(text_records(path), (0, []))
-    if not header or (len(header) == 1 and not header[0].strip()):
+def refuse_without_header(header: bool, found: str) -> None:
+    """Refuse that the first line of a table is data where there are no lines."""
+    if not header:
+        raise ConfigError(
+            f"header=False (--no-header) is for CSV and TSV files; {found} a table with names of its own: leave it out."
+        )
+
+
+def _from_text(path: Path, header: bool) -> RawTable:
+    _, first = next(text_records(path), (0, []))
+    if not first or (len(first) == 1 and not first[0].strip()):
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")
-    names = tuple(header)
+    names = tuple(first) if header else default_names(len(first))
 
     def place(row: int) -> str:
         # The file is read again only when a message needs the line: quoted line breaks and blank lines count.
-        for index, (line, _) in enumerate(text_records(path), start=-1):
+        for index, (line, _) in enumerate(text_records(path), start=-1 if header else 0):
             if index == row:
                 return f"{data_row(row)} (line {line:,} of the file)"
         return data_row(row)
 
     def read(columns: Sequence[int]) -> Cells:
         check_text_size(path, share=len(columns) / len(names))
-        table = _read_text(path, names, columns)
+        table = _read_text(path, names, columns, header)
         return cells_from_arrow(table, str(path), place, text_is_parsed=True)
 
     def labels(column: int) -> list[str]:
         records = text_records(path)
-        next(records)
+        if header:
+            next(records)
         return as_labels(record[column] if column < len(record) else "" for _, record in records)
 
-    return RawTable(str(path), names, read, labels, place, has_header_line=True)
+    return RawTable(str(path), names, read, labels, place, has_header_line=header)
 
 
-def _read_text(path: Path, names: Sequence[str], columns: Sequence[int]) -> Any:
+def _read_text(path: Path, names: Sequence[str], columns: Sequence[int], header: bool) -> Any:
     """The cells of some columns, whose names no other column has; the others are not converted."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -98,7 +110,8 @@ def _read_text(path: Path, names: Sequence[str], columns: Sequence[int]) -> Any:
     chosen = [names[k] for k in columns]
     with unreadable_refused(path):
         # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
-        reading = arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * len(names)))
+        named = None if header else list(names)
+        reading = arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * len(names)), column_names=named)
         parsing = arrow_csv.ParseOptions(delimiter=separator_of(path), newlines_in_values=True)
         converting = arrow_csv.ConvertOptions(strings_can_be_null=True)
         try:
@@ -108,7 +121,7 @@ def _read_text(path: Path, names: Sequence[str], columns: Sequence[int]) -> Any:
                 converting.include_columns = chosen
             table = arrow_csv.read_csv(str(path), reading, parsing, converting)
         except pa.ArrowInvalid:
-            refuse_ragged(path, len(names))
+            refuse_ragged(path, len(names), header=header)
             raise
         _check_width(path, len(chosen), table.num_columns)
         if pa.binary() in table.schema.types:  # what Arrow takes text for that is not UTF-8

@@ -184,15 +184,16 @@ def _open_bytes(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
 
 
-def refuse_ragged(path: Path, width: int) -> None:
-    """Refuse a text with a line that has more or fewer cells than the header, which is said to have ``width``."""
+def refuse_ragged(path: Path, width: int, *, header: bool) -> None:
+    """Refuse a text with a line that has more or fewer cells than the first one, which is said to have ``width``."""
+    expected, given = (f"the header has {width:,} names", "names") if header else (f"the first has {width:,}", "in it")
     for number, (line, record) in enumerate(text_records(path)):
         if len(record) != width:
-            remedy = "give every line as many cells as there are names"
-            if number == 1 and len(record) == width + 1:
+            remedy = f"give every line as many cells as there are {given}"
+            if header and number == 1 and len(record) == width + 1:
                 remedy += " (R writes row names that have no name: use write.csv with row.names = FALSE)"
             cells = "one cell" if len(record) == 1 else f"{len(record):,} cells"
-            raise DataError(f"{path}: line {line:,} has {cells} where the header has {width:,} names: {remedy}.")
+            raise DataError(f"{path}: line {line:,} has {cells} where {expected}: {remedy}.")
 
 
 # Arrow and Parquet --------------------------------------------------------------------------------------------

@@ -159,6 +159,11 @@ def _pandas_column(column: Any, refuse: Refusal) -> Column:
     return plain_cells(column, refuse)
 
 
+def default_names(width: int) -> tuple[str, ...]:
+    """The names of so many columns that have none: X1, X2, ..."""
+    return tuple(f"X{k}" for k in range(1, width + 1))
+
+
 def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
     """A two-dimensional array, its columns named X1 ... Xd unless names are given."""
     source = "array"
@@ -176,7 +181,7 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
     if isinstance(names, str):
         raise ConfigError(f"names must be a list of names, one for each column, not the text {shortened(names)}.")
     width = array.shape[1]
-    labels = tuple(f"X{k}" for k in range(1, width + 1)) if names is None else tuple(str(name) for name in names)
+    labels = default_names(width) if names is None else tuple(str(name) for name in names)
     if len(labels) != width:
         raise DataError(f"{source}: it has {width:,} columns and {len(labels):,} names came: give one name for each.")
 

@@ -25,7 +25,7 @@ from vcuda.data.checks import (
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
 from vcuda.data.dataset import Dataset, read_only
 from vcuda.data.examination import AS_FOUND, ReadOptions, examined, notes_on_kinds, with_read_options
-from vcuda.data.files import from_path
+from vcuda.data.files import from_path, refuse_without_header
 from vcuda.data.findings import findings, missing_notes, row_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
@@ -51,6 +51,7 @@ def as_dataset(
     strict: bool = False,
     missing: Missing = "refuse",
     without: Sequence[str] | None = None,
+    header: bool = True,
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
 
@@ -82,6 +83,8 @@ def as_dataset(
         them. Rows without any value are left out, with a note.
     without
         The old name of ``exclude``.
+    header
+        Whether the first line of a CSV or TSV file holds names. If not, the columns are X1 ... Xd.
 
     Raises
     ------
@@ -101,7 +104,7 @@ def as_dataset(
     if without is not None:
         warn_renamed("without=", "exclude=")
         exclude = without
-    choice, how = ColumnChoice.of(columns, exclude), ReadOptions.of(kinds, missing_values, strict)
+    choice, how = ColumnChoice.of(columns, exclude, header=header), ReadOptions.of(kinds, missing_values, strict)
     return read_table(data, choice=choice, how=how, names=names, interventions=interventions, missing=missing)
 
 
@@ -115,6 +118,8 @@ def read_table(
     missing: Missing,
 ) -> Dataset:
     """`as_dataset`, with its options checked."""
+    if isinstance(data, Dataset) or _is_bundled(data) or not isinstance(data, (str, os.PathLike)):
+        refuse_without_header(choice.header, "this is")
     if isinstance(data, Dataset):
         return _without_empty_rows(_taken_of(data, choice, interventions, missing, how))
     if _is_bundled(data):
@@ -126,18 +131,18 @@ def read_table(
         with named_as_given(copy, given):
             table = read_table(copy, choice=choice, how=how, interventions=interventions, missing=missing)
         return replace(table, source=str(given))
-    raw = _raw_table(data, names)
+    raw = _raw_table(data, names, choice.header)
     with too_large_refused(raw.source):
         return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing, how))
 
 
-def new_rows(data: TableLike, fitted: Sequence[str]) -> Dataset:
+def new_rows(data: TableLike, fitted: Sequence[str], *, header: bool = True) -> Dataset:
     """Rows for a posterior about these columns, in their order.
 
     They are variables whatever the new rows look like, so none is left out or has its kind found again.
     """
     how = ReadOptions({}, are_variables=True)
-    table = read_table(data, choice=ColumnChoice.of(fitted, None), how=how, missing="refuse")
+    table = read_table(data, choice=ColumnChoice.of(fitted, None, header=header), how=how, missing="refuse")
     return table if table.names == tuple(fitted) else table.take([table.names.index(name) for name in fitted])
 
 
@@ -179,11 +184,11 @@ def _is_bundled(data: object) -> TypeGuard[str]:
     return isinstance(data, str) and data in library.names()
 
 
-def _raw_table(data: Any, names: Sequence[str] | None) -> RawTable:
+def _raw_table(data: Any, names: Sequence[str] | None, header: bool) -> RawTable:
     if isinstance(data, (str, os.PathLike)):
         from vcuda.data import library
 
-        return from_path(Path(data), also_known=library.names())
+        return from_path(Path(data), header=header, also_known=library.names())
     # Its module imports the reading of files, which most tables in memory do not need.
     if "dask.dataframe" in sys.modules:
         from vcuda.data.streaming.partitions import in_memory, is_partitioned

@@ -86,9 +86,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     spec = call.resolved(model=model, prior=graph_prior, log=log)
     assert spec.seed is not None  # None has drawn one
     started = time.perf_counter()
+    found = versions()
     arguments = {"data": given.fingerprint, "streamed": isinstance(given, StreamedTable), **spec.deciding()}
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
-    with keeping(kept_in, arguments, versions()) as kept, one_blas_thread(), bounded_programs():
+    with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
             table=table,
@@ -129,7 +130,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
                 **({"kinds": call.kinds} if call.kinds else {}),
                 "notes": notes,
             },
-            "versions": versions(),
+            "versions": found,
             "seconds": kept.seconds_before + time.perf_counter() - started,
             **kept.to_dict(),
         }

@@ -54,7 +54,7 @@ Info = dict[str, Any]
 # fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
 SHARE = 1 / 3
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
-SHAPELESS = 1 / 13
+SHAPELESS = 0.04
 SURE = 0.9
 # Parts of a small table are not smaller than this, if it has as many rows.
 LEAST_ROWS = 100
@@ -179,8 +179,8 @@ def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Ou
         kinds = request.table.kinds
         outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(kinds)), noise, engine)
         info["choice"]["sentences"].append(
-            f"Above {MOST_COLUMNS} columns all kinds are taken as jointly normal, labels by a number for each: directions "
-            "are read from independences alone, and no rows are predicted."
+            f"Above {MOST_COLUMNS} columns all kinds are taken as jointly normal, labels by a number for each: "
+            "directions are read from independences alone, and no rows are predicted."
         )
         return outcome, info
     spec = model if isinstance(model, Mixed) else Mixed()

@@ -442,6 +442,14 @@ class FitSpec:
         "and a note says so.",
         part="table",
     )
+    header: bool = option(
+        True,
+        "Whether the first line of a CSV or TSV file holds names. Without them the columns are X1, X2, ...",
+        flag="--header/--no-header",
+        part="table",
+        stored_at=("data", "header"),
+        as_found=True,
+    )
     imputations: int = option(
         10,
         "Impute missing values so many times, fit each imputed table, and take the mean of the posteriors.",
@@ -503,14 +511,14 @@ class FitSpec:
         options: dict[str, Any] = {
             "interventions": self.interventions,
             "streamed": self.streamed,
-            "choice": ColumnChoice.of(self.columns, self.exclude),
+            "choice": ColumnChoice.of(self.columns, self.exclude, header=self.header),
             "how": ReadOptions.of(self.kinds, self.missing_values, self.strict),
         }
         return open_table(data, **options, **how)
 
     def resolved(self, **found: Any) -> FitSpec:
         """The spec once the table is known: with values in place of what was left open, and without what it holds."""
-        read = {name: None for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
+        read = {name: one.default for name, one in OPTIONS.items() if one.part == "table" and one.as_found}
         return replace(FitSpec(**{name: getattr(self, name) for name in OPTIONS} | read), **found)
 
     def to_provenance(self) -> dict[str, Any]:

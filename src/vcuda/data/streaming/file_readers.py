@@ -132,7 +132,7 @@ class FileReader(BlockReader):
                 read -= skipped
                 yield batch.slice(skipped)
         except pa.ArrowInvalid:
-            refuse_ragged(self.path, len(self.raw.names))
+            refuse_ragged(self.path, len(self.raw.names), header=self.raw.has_header_line)
             raise
 
     def _text_types(self) -> dict[str, Any]:
@@ -156,7 +156,10 @@ class FileReader(BlockReader):
             pieces = csv.open_csv(
                 pa.CompressedInputStream(file, "gzip") if compressed else file,
                 # A piece must hold a whole line; 64 characters a cell are more than a number ever needs.
-                read_options=csv.ReadOptions(block_size=max(TEXT_PIECE, 64 * len(self.raw.names))),
+                read_options=csv.ReadOptions(
+                    block_size=max(TEXT_PIECE, 64 * len(self.raw.names)),
+                    column_names=None if self.raw.has_header_line else list(self.raw.names),
+                ),
                 parse_options=csv.ParseOptions(delimiter=separator_of(self.path), newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
                     strings_can_be_null=True, include_columns=self.wanted(), column_types=types

@@ -99,6 +99,7 @@ def gather(
         interventions,
         marked,
         stream.notes,
+        choice.header,
     )
 
 

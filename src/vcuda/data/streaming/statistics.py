@@ -55,6 +55,8 @@ class Statistics:
         (d,) booleans: the columns whose logarithms everything above is about, but the checksum.
     notes
         What the checks found that does not forbid a fit.
+    header
+        Whether the first line of a text file holds the names.
     """
 
     names: tuple[str, ...]
@@ -66,11 +68,12 @@ class Statistics:
     target_column: str | None
     logarithm: npt.NDArray[np.bool_]
     notes: tuple[str, ...] = ()
+    header: bool = True
 
     @property
     def choice(self) -> ColumnChoice:
         """The choice of these columns, for another pass over the same table."""
-        return ColumnChoice(columns=self.names)
+        return ColumnChoice(columns=self.names, header=self.header)
 
     def __repr__(self) -> str:
         return f"Statistics({self.rows:,} rows x {len(self.names):,} columns from {self.source!r})"

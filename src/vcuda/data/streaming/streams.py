@@ -20,7 +20,7 @@ import numpy as np
 
 from vcuda.data.checks import check_memory, check_rows, checked_names
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
-from vcuda.data.files import existing_file, from_path
+from vcuda.data.files import existing_file, from_path, refuse_without_header
 from vcuda.data.formats import FILE_KINDS, READABLE, extension_of
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.messages import shortened
@@ -143,6 +143,7 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnCh
         Which columns to take. The others are neither read nor checked.
     """
     if is_partitioned(data):
+        refuse_without_header(choice.header, "a Dask DataFrame is")
         whole = described(data)
         names, notes = _names_of((whole,), interventions, choice)
         at = {name.strip(): k for k, name in enumerate(whole.names)}
@@ -151,7 +152,7 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnCh
         return Stream(SOURCE, names, (whole,) * len(tables), interventions, notes, tables)
     given = Path(data).expanduser()
     paths = _files_in(given) if given.is_dir() else [existing_file(given)]
-    files = tuple(from_path(each) for each in paths)
+    files = tuple(from_path(each, header=choice.header) for each in paths)
     names, notes = _names_of(files, interventions, choice)
     return Stream(str(given), names, files, interventions, notes)
 

@@ -301,7 +301,7 @@ def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: M
         return np.inf
     if not choice:
         return cells_on_disk(kept, enough=STREAMED_CELLS)
-    raw = from_path(kept)
+    raw = from_path(kept, header=choice.header)
     share = len(variable_columns(raw, interventions, choice)) / len(raw.names)
     return cells_on_disk(kept, enough=STREAMED_CELLS / share) * share
 

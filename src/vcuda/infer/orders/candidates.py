@@ -32,6 +32,8 @@ TABLE_ENTRIES = 1 << 26
 HUB_ENTRIES = 1 << 23
 # What all tables may have together after improbable edges were added: a second to compute.
 COMPLETED_ENTRIES = 1 << 22
+# What columns gain beside sets of parents is kept up to this size, since each round asks for many of the same sets.
+GAINS_BYTES = 64e6
 # Most candidates of a node that matter only together with others, before anything is sampled.
 HIDDEN = 4
 # Most columns that join a node's parents as candidates because they are nearly as good, before anything is
@@ -162,8 +164,27 @@ def closure(candidates: Sequence[np.ndarray], prior: EdgePrior) -> list[np.ndarr
     return np.split(other[allowed], np.searchsorted(node[allowed], np.arange(1, nodes)))
 
 
+class GainsCache:
+    """What columns gain beside sets of parents, computed once for each set while there is room."""
+
+    def __init__(self, score: LocalScore) -> None:
+        self.score = score
+        self._known: dict[tuple[int, bytes], np.ndarray] = {}
+
+    def gains(self, target: int, parents: np.ndarray) -> np.ndarray:
+        """Return what each column would gain (d,) as one more parent of the target."""
+        key = target, np.sort(parents).tobytes()
+        if key in self._known:
+            return self._known[key]
+        found = self.score.gains(target, parents.tolist())
+        # A score with a state keeps what it is asked for, and lazy tables hold what it was asked for.
+        if self.score.is_stateless and 8 * self.score.nodes * len(self._known) < GAINS_BYTES:
+            self._known[key] = found
+        return found
+
+
 def widen(
-    score: LocalScore,
+    known: GainsCache,
     prior: EdgePrior,
     candidates: Candidates,
     graphs: Sequence[Sequence[np.ndarray]],
@@ -177,20 +198,23 @@ def widen(
 
     ``graphs[k][j]`` are the best parents of node j under the order with the ranks ``ranks[k]`` (d,).
     """
+    score = known.score
     nodes = score.nodes
     wanted = [np.concatenate(both) for both in zip(candidates.free, candidates.fixed, strict=True)]
     added: list[list[int]] = [[] for _ in range(nodes)]
-    for target, parents, pool, gains in _beyond(score, prior, candidates, graphs, ranks, go_on):
-        best = int(np.argmax(gains))
-        if gains[best] <= -tolerance:
-            continue
-        added[target].append(best)
-        if gains[best] > 0:
-            # Several at once where a hub lacks several; what one of them makes superfluous is pruned again.
-            grown, _ = choose_parents(
-                score, prior, target, pool | np.isin(np.arange(nodes), parents), tolerance=0.0, start=parents
-            )
-            added[target] += [int(i) for i in grown if pool[i]]
+    for target, parents, _, pools, gains in _beyond(known, prior, candidates, graphs, ranks, go_on):
+        for pool in pools:
+            gained = np.where(pool, gains, -np.inf)
+            best = int(np.argmax(gained))
+            if gained[best] <= -tolerance:
+                continue
+            added[target].append(best)
+            if gained[best] > 0:
+                # Several at once where a hub lacks several; what one of them makes superfluous is pruned again.
+                grown, _ = choose_parents(
+                    score, prior, target, pool | np.isin(np.arange(nodes), parents), tolerance=0.0, start=parents
+                )
+                added[target] += [int(i) for i in grown if pool[i]]
     for graph in graphs:
         # Every arrow that is seen must be able to turn, even if its reverse was left out before.
         for target, parents in enumerate(graph):
@@ -207,30 +231,35 @@ def widen(
 
 
 class LeftOut(NamedTuple):
-    """Edges (d, d) that are no candidates: about how probable each is, and whether it would improve a sampled graph."""
+    """Edges (d, d) that are no candidates: about how probable each is, and whether it would improve a best graph."""
 
     probability: np.ndarray
     improves: np.ndarray
 
 
 def left_out(
-    score: LocalScore,
+    known: GainsCache,
     prior: EdgePrior,
     candidates: Candidates,
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
+    *,
+    best: int | None = None,
     go_on: Callable[[int], bool] = lambda node: True,
 ) -> LeftOut:
     """Estimate what the choice of candidates leaves out.
 
     ``graphs`` and ``ranks`` are as in :func:`widen`, of orders drawn from the posterior. Given an order, an edge beside
-    the best parents of a node has the odds that it gains; the probability is the mean over the orders.
+    the best parents of a node has the odds that it gains; the probability is the mean over the orders. Whether an edge
+    improves a graph is asked of the first ``best`` of them; of all unless given.
     """
-    probability = np.zeros((score.nodes, score.nodes), dtype=np.float32)
-    improves = np.zeros((score.nodes, score.nodes), dtype=bool)
-    for target, _, _, gains in _beyond(score, prior, candidates, graphs, ranks, go_on):
-        probability[:, target] += expit(gains) / len(graphs)
-        improves[:, target] |= gains > 0
+    nodes = known.score.nodes
+    probability = np.zeros((nodes, nodes), dtype=np.float32)
+    improves = np.zeros((nodes, nodes), dtype=bool)
+    asked = np.arange(len(graphs)) < (len(graphs) if best is None else best)
+    for target, _, which, pools, gains in _beyond(known, prior, candidates, graphs, ranks, go_on):
+        probability[:, target] += pools.sum(axis=0) * expit(gains) / len(graphs)
+        improves[:, target] |= pools[asked[which]].any(axis=0) & (gains > 0)
     return LeftOut(probability, improves)
 
 
@@ -260,28 +289,39 @@ def completed(
     return Candidates(tuple(np.array(sorted(chosen), dtype=np.int64) for chosen in free), candidates.fixed)
 
 
+class _Beyond(NamedTuple):
+    """A target, best parents of it, which k graphs have them, for each the pool (k, d) of predecessors that are no
+    candidates, and what each column would gain (d,)."""
+
+    target: int
+    parents: np.ndarray
+    which: np.ndarray
+    pools: np.ndarray
+    gains: np.ndarray
+
+
 def _beyond(
-    score: LocalScore,
+    known: GainsCache,
     prior: EdgePrior,
     candidates: Candidates,
     graphs: Sequence[Sequence[np.ndarray]],
     ranks: np.ndarray,
     go_on: Callable[[int], bool],
-) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield target, best parents, the pool (d,) of predecessors that are no candidates, and what each would
-    gain."""
-    for target in range(score.nodes):
+) -> Iterator[_Beyond]:
+    """Look beyond the best parents of each target, one set of them after the other."""
+    for target in range(known.score.nodes):
         if not go_on(target):
             return
-        seen: dict[bytes, np.ndarray] = {}
-        for parents, rank in zip((graph[target] for graph in graphs), ranks, strict=True):
-            pool = rank < rank[target]
-            pool[candidates.free[target]] = False
-            pool[candidates.fixed[target]] = False
-            key = np.sort(parents).tobytes()
-            if key not in seen:
-                seen[key] = score.gains(target, parents.tolist()) + prior.log_odds[:, target]
-            yield target, parents, pool, np.where(pool, seen[key], -np.inf)
+        pools = ranks < ranks[:, target, None]
+        pools[:, candidates.free[target]] = False
+        pools[:, candidates.fixed[target]] = False
+        same: dict[bytes, list[int]] = {}
+        for which, graph in enumerate(graphs):
+            same.setdefault(np.sort(graph[target]).tobytes(), []).append(which)
+        for members in same.values():
+            parents = graphs[members[0]][target]
+            gains = known.gains(target, parents) + prior.log_odds[:, target]
+            yield _Beyond(target, parents, np.array(members), pools[members], gains)
 
 
 def settle(

@@ -12,12 +12,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vcuda.infer.checkpoint import generator_state, set_generator
 from vcuda.infer.compilation import single_precision
-from vcuda.infer.orders.sweeps import Chains, Classes, Network, Noise, draw_noise, masks_of, run_block, spread
+from vcuda.infer.orders.sweeps import Chains, Classes, Network, Noise, draw_noise, run_block, spread
 from vcuda.infer.workers import OnProgress, Workers
 
 # Along which axis the arrays that a block leaves behind are by replica; chains lie replica by replica.
@@ -71,10 +70,9 @@ def run_group(stage: Stage, group: Group) -> list[dict[str, np.ndarray]]:
             tuple(np.ascontiguousarray(places[..., chains]) for places in drawn.places),
             drawn.swaps[:, group.first : group.first + own],
         )
-        priorities = jnp.asarray(spread(rng, orders)[:, chains])
-        state = Chains(priorities, masks_of(network, priorities), jnp.asarray(holders))
+        state = Chains(spread(rng, orders)[:, chains], holders)
         state, block = run_block(network, state, noise, betas, widths=stage.classes.widths)
-        orders[chains] = np.argsort(np.asarray(state.priorities[:-1]), axis=0, kind="stable").T
+        orders[chains] = np.argsort(np.asarray(state.priorities)[:-1], axis=0, kind="stable").T
         holders = np.asarray(state.holders)
         after = {name: np.asarray(getattr(block, name)) for name in ("energies", "cold", "edges", "swapped")}
         after["orders"], after["holders"] = orders[chains].copy(), holders + np.int32(chains.start)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
@@ -21,8 +20,7 @@ from vcuda.infer.orders.sweeps import (
     Classes,
     Network,
     draw_noise,
-    energies_of,
-    masks_of,
+    energies_of_priorities,
     run_block,
     spread,
 )
@@ -151,8 +149,8 @@ class Ladders:
     def energies(self) -> np.ndarray:
         """Return the log scores (r, l) of the present orders, by temperature."""
         assert self._network is not None
-        masks = masks_of(self._network, jnp.asarray(spread(self.rng, self._orders)))
-        return np.asarray(energies_of(self._network, masks), dtype=np.float64)[self._holders]
+        found = energies_of_priorities(self._network, spread(self.rng, self._orders))
+        return np.asarray(found, dtype=np.float64)[self._holders]
 
     def cold_orders(self) -> np.ndarray:
         """Return the orders (r, d) of the coldest chains, the best first."""
@@ -172,7 +170,8 @@ class Ladders:
         elsewhere: list[dict[str, np.ndarray]] = []
         for start in range(0, len(schedule), BLOCK):
             betas = _block_betas(schedule, start)
-            given = fingerprint(self._given, self.rng, self._orders, self._holders, betas, swap)
+            state = (self._given, self.rng, self._orders, self._holders, betas, swap)
+            given = "" if self.checkpointer is NO_CHECKPOINT else fingerprint(*state)
             self._blocks += 1
             known = self.checkpointer.recall(f"block {self._blocks}", given)
             if known is not None:
@@ -191,12 +190,12 @@ class Ladders:
                     break
                 continue
             noise = draw_noise(self.rng, self._classes, sweeps=BLOCK, replicas=replicas, levels=levels, swap=swap)
-            priorities = jnp.asarray(spread(self.rng, self._orders))
-            chains = Chains(priorities, masks_of(self._network, priorities), jnp.asarray(self._holders))
+            chains = Chains(spread(self.rng, self._orders), self._holders)
             chains = chains if self.mesh is None else place(chains, self.mesh, DIVIDED_CHAINS)
             widths = self._classes.widths
             chains, block = run_block(self._network, chains, noise, betas, widths=widths, mesh=self.mesh)
-            self._orders = np.argsort(np.asarray(chains.priorities[:-1]), axis=0, kind="stable").T
+            # Slices of an array of JAX are programs of their own, which take longer than a small block.
+            self._orders = np.argsort(np.asarray(chains.priorities)[:-1], axis=0, kind="stable").T
             self._holders = np.asarray(chains.holders)
             seen = {name: np.asarray(getattr(block, name)) for name in ("energies", "cold", "edges", "swapped")}
             seen["swapped"] = seen["swapped"].reshape(-1, levels).sum(axis=0, dtype=np.int32)

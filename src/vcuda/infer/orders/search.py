@@ -11,6 +11,7 @@ from vcuda.infer.checkpoint import cached, fingerprint, generator_state, ragged,
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.orders.candidates import (
     Candidates,
+    GainsCache,
     all_others,
     closure,
     completed,
@@ -88,6 +89,7 @@ class Search:
         self.candidates: Candidates
         self.tables: ParentTables
         self._built_with: LocalScore | None = None
+        self._known_gains = GainsCache(self.score)
 
     def run(self) -> None:
         """Leave ``candidates``, ``tables`` and, if anything was sampled, ``record`` and a likely
@@ -122,7 +124,7 @@ class Search:
                 if self.grows:
                     foresee_gains(self.score, graphs, self.prefetch)
                 widened = widen(
-                    self.score,
+                    self._gains(),
                     self.prior,
                     self.candidates,
                     graphs,
@@ -230,23 +232,30 @@ class Search:
         graphs, how many edges are expected, and the most probable one; None where there is no time to look."""
         if self.score.nodes <= self.full:
             return {"missing_edges": 0, "left_out_edges": 0.0, "left_out_probability": 0.0}
+        nothing = dict.fromkeys(("missing_edges", "left_out_edges", "left_out_probability"))
         if not self.clock.in_time():
-            return dict.fromkeys(("missing_edges", "left_out_edges", "left_out_probability"))
+            return nothing
         graphs, ranks = self._best_graphs()
+        best = len(graphs)
         if self.grows:
             foresee_gains(self.score, graphs, self.prefetch)
-        missing = int(left_out(self.score, self.prior, self.candidates, graphs, ranks).improves.sum())
-        if not self.grows:
+        else:
             graphs, ranks = self._sampled_graphs()
-        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, self._say("edges left out")).probability
-        expected, largest = float(lost.sum()), float(lost.max(initial=0.0))
-        return {"missing_edges": missing, "left_out_edges": expected, "left_out_probability": largest}
+        say = self._say("edges left out")
+        lost = left_out(self._gains(), self.prior, self.candidates, graphs, ranks, best=best, go_on=say)
+        if not self.clock.in_time():
+            return nothing
+        return {
+            "missing_edges": int(lost.improves.sum()),
+            "left_out_edges": float(lost.probability.sum()),
+            "left_out_probability": float(lost.probability.max(initial=0.0)),
+        }
 
     def _complete(self) -> int:
         """Add edges that are improbable, but not so much that their probability may be called zero; return how many."""
         graphs, ranks = self._sampled_graphs()
-        go_on = self._say("candidate parents")
-        lost = left_out(self.score, self.prior, self.candidates, graphs, ranks, go_on).probability
+        say = self._say("candidate parents")
+        lost = left_out(self._gains(), self.prior, self.candidates, graphs, ranks, go_on=say).probability
         # An edge and its reverse widen two tables. With many columns there are too many such edges.
         least = max(LEAST_PROBABILITY, PROBABILITY_A_COLUMN * self.score.nodes)
         if not (lost >= least).any() or not self.clock.in_time():
@@ -270,7 +279,13 @@ class Search:
         picked = np.unique(np.linspace(0, len(states) - 1, wanted).round().astype(np.int64))
         more = np.argsort(np.argsort(states[picked], axis=1, kind="stable"), axis=1)
         ranks = np.concatenate([ranks, more])
-        return best + [self.tables.best_parents(rank) for rank in more], ranks
+        return best + self.tables.best_graphs(more), ranks
+
+    def _gains(self) -> GainsCache:
+        """What is known of gains; nothing after a shared noise variance has moved."""
+        if self._known_gains.score is not self.score:
+            self._known_gains = GainsCache(self.score)
+        return self._known_gains
 
     def _say(self, detail: str) -> Callable[[int], bool]:
         def go_on(node: int) -> bool:
@@ -309,7 +324,8 @@ class Search:
         return Candidates(tuple(free), self.candidates.fixed)
 
     def _tables(self, go_on: Callable[[], bool]) -> ParentTables:
-        same = self.score.cheap_tables and self.score is self._built_with
+        # Lazy tables score more sets each time; others stay the same for the same candidates.
+        same = not self.grows and self.score is self._built_with
         if self.grows:
             foresee_tables(self.score, self.candidates, self.prior, self.prefetch)
         found = build_tables(
@@ -349,7 +365,7 @@ class Search:
         # A chain that is stuck far below would ask for candidates that only its own mistakes need.
         orders = self.ladders.cold_orders()[: np.sum(energies > energies.max() - STUCK_BELOW)]
         ranks = np.argsort(orders, axis=1)
-        return [self.tables.best_parents(rank) for rank in ranks], ranks
+        return self.tables.best_graphs(ranks), ranks
 
     def _settle_noise(self, graphs: Sequence[Sequence[np.ndarray]]) -> bool:
         """Move a shared noise variance to its best value given graphs; true when it hardly moved."""

@@ -56,13 +56,10 @@ class Network(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """Priorities (d + 1, c), masks of the candidates that come first (d + 1, c), and which chain of each
-    replica is at
-    which temperature, ``holders`` (r, l)."""
+    """Priorities (d + 1, c), and which chain of each replica is at which temperature, ``holders`` (r, l)."""
 
-    priorities: jax.Array
-    masks: jax.Array
-    holders: jax.Array
+    priorities: Array
+    holders: Array
 
 
 class Classes(NamedTuple):
@@ -133,12 +130,12 @@ def masks_of(network: Network, priorities: jax.Array) -> jax.Array:
 
 
 # How chains and what they see are divided among devices: by replicas.
-DIVIDED_CHAINS = Chains(divided(1), divided(1), divided())  # type: ignore[arg-type]
+DIVIDED_CHAINS = Chains(divided(1), divided())  # type: ignore[arg-type]
 DIVIDED_NOISE = Noise(WHOLE, divided(3), divided(1))  # type: ignore[arg-type]
 DIVIDED_BLOCK = Block(divided(1), divided(1), divided(), divided())  # type: ignore[arg-type]
 
 
-@partial(jax.jit, static_argnames=("widths", "mesh"), donate_argnames=("chains",))
+@partial(jax.jit, static_argnames=("widths", "mesh"))
 def run_block(
     network: Network,
     chains: Chains,
@@ -149,8 +146,7 @@ def run_block(
     mesh: Mesh | None = None,
 ) -> tuple[Chains, Block]:
     """Run a block of sweeps; ``betas`` (b, r, l) are the inverse temperatures of each sweep, level 0 being
-    the
-    cold one. The devices of a ``mesh`` share the replicas."""
+    the cold one. The devices of a ``mesh`` share the replicas."""
     if mesh is None:
         return _run_block(network, chains, noise, betas, widths)
 
@@ -170,26 +166,27 @@ def _run_block(
     replicas, levels = chains.holders.shape
 
     def sweep(
-        carry: tuple[Chains, jax.Array, jax.Array], inputs: tuple[Any, ...]
-    ) -> tuple[tuple[Chains, jax.Array, jax.Array], tuple[jax.Array, ...]]:
-        current, edges, swapped = carry
+        carry: tuple[Chains, jax.Array, jax.Array, jax.Array], inputs: tuple[Any, ...]
+    ) -> tuple[tuple[Chains, jax.Array, jax.Array, jax.Array], tuple[jax.Array, ...]]:
+        current, masks, edges, swapped = carry
         nodes, places, swaps, level_betas, parity = inputs
         chain_betas = jnp.zeros(replicas * levels).at[current.holders.reshape(-1)].set(level_betas.reshape(-1))
-        priorities, masks = _sweep(network, current.priorities, current.masks, nodes, places, chain_betas, widths)
+        priorities = jnp.asarray(current.priorities)
+        priorities, masks = _sweep(network, priorities, masks, nodes, places, chain_betas, widths)
         energies = energies_of(network, masks)[current.holders]
         cold = current.holders[:, 0]
         edges = edges + _edges_given_order(network, masks[:-1][:, cold])
-        holders, accepted = _swap(current.holders, energies, level_betas, swaps, parity)
-        state = Chains(priorities, masks, holders)
-        return (state, edges, swapped + accepted), (energies, priorities[:-1, cold].T)
+        holders, accepted = _swap(jnp.asarray(current.holders), energies, level_betas, swaps, parity)
+        return (Chains(priorities, holders), masks, edges, swapped + accepted), (energies, priorities[:-1, cold].T)
 
     start = (
         chains,
+        masks_of(network, chains.priorities),
         jnp.zeros((replicas, *network.candidates.shape)),
         jnp.zeros(levels, dtype=jnp.int32),
     )
     parities = jnp.arange(betas.shape[0], dtype=jnp.int32) % 2
-    (chains, edges, swapped), (energies, cold) = jax.lax.scan(
+    (chains, _, edges, swapped), (energies, cold) = jax.lax.scan(
         sweep, start, (noise.nodes, noise.places, noise.swaps, betas, parities)
     )
     return chains, Block(energies, cold, edges, swapped)
@@ -263,18 +260,17 @@ def _move(
     logits = jnp.where(usable, betas * score, -jnp.inf)
     weights = jnp.where(usable, lengths * jnp.exp(logits - jnp.max(logits, axis=0)), 0.0)
 
-    # Cumulated in the order of the edges, by comparing all with all; the first edge is 0.
-    def pass_edge(sums: tuple[jax.Array, ...], rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return (sums[0] + jnp.where(rows[0] <= edges, rows[1], 0.0),)
-
-    (cumulated,) = _fold(pass_edge, (jnp.zeros(edges.shape) + weights[0],), (around, weights[1:]))
-    # Rounding may leave the largest sum below the total of the weights, so the share is taken of that sum
-    # itself.
-    drawn = uniforms[0] * jnp.max(cumulated, axis=0)
-    left = jnp.min(jnp.where((cumulated > drawn) & (weights > 0), edges, PADDING), axis=0)
-    left = jnp.where(left < 1.0, left, jnp.max(jnp.where(weights > 0, edges, 0.0), axis=0))
-    right = jnp.minimum(jnp.min(jnp.where(edges > left, edges, 1.0), axis=0), 1.0)
-    place = left + uniforms[1] * (right - left)
+    # A piece by its share of the weights, summed up in the sequence of the neighbours. A product with a matrix is the
+    # quickest way to such sums of few rows.
+    size = edges.shape[0]
+    cumulated = jnp.tril(jnp.ones((size, size))) @ weights
+    drawn = uniforms[0] * cumulated[-1]
+    # Where rounding leaves all sums below what was drawn, the first piece that has a length.
+    number = jnp.arange(size)[:, None]
+    if_not_passed = jnp.where(cumulated > drawn, number, size + number)
+    which = jnp.min(jnp.where(weights > 0, if_not_passed, 2 * size), axis=0) % size
+    left = jnp.take_along_axis(edges, which[None], axis=0)[0]
+    place = left + uniforms[1] * jnp.take_along_axis(lengths, which[None], axis=0)[0]
 
     # Ties (place equal to a neighbour's priority after rounding) put neither before the other, in both masks
     # alike.
@@ -312,6 +308,12 @@ def _fold(
 def energies_of(network: Network, masks: jax.Array) -> jax.Array:
     """Return the log score (c,) of every chain at temperature one."""
     return jnp.sum(network.table[network.offsets[:-1, None] + masks[:-1]], axis=0)
+
+
+@jax.jit
+def energies_of_priorities(network: Network, priorities: jax.Array) -> jax.Array:
+    """Return the log score (c,) of every chain at temperature one, from priorities (d + 1, c)."""
+    return energies_of(network, masks_of(network, priorities))
 
 
 def _edges_given_order(network: Network, masks: jax.Array) -> jax.Array:

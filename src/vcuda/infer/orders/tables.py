@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NEGLIGIBLE = 1e-6
+LOG_NEGLIGIBLE = float(np.log(NEGLIGIBLE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +94,20 @@ class ParentTables:
         by_sample = np.argsort(joined, kind="stable")
         return joined[by_sample], np.concatenate(sources)[by_sample], np.concatenate(targets)[by_sample]
 
-    def best_parents(self, rank: np.ndarray) -> list[np.ndarray]:
-        """Return for every node its best parents among those that come before it by their ranks (d,)."""
-        masks = self.masks(rank[None])[0]
-        best = []
-        for node in range(self.nodes):
-            subsets, weights = self._subsets(node, int(masks[node]))
-            best.append(self.parents_of(node, int(subsets[np.argmax(weights)])))
-        return best
+    def best_graphs(self, ranks: np.ndarray) -> list[list[np.ndarray]]:
+        """Return for each order, by its ranks (s, d), the best parents of every node among those that come before it.
+
+        Orders that put the same candidates before a node share its array of parents.
+        """
+        graphs: list[list[np.ndarray]] = [[] for _ in ranks]
+        for node, masks in enumerate(self.masks(ranks).T):
+            best: dict[int, np.ndarray] = {}
+            for graph, mask in zip(graphs, masks.tolist(), strict=True):
+                if mask not in best:
+                    subsets, weights = self._subsets(node, mask)
+                    best[mask] = self.parents_of(node, int(subsets[np.argmax(weights)]))
+                graph.append(best[mask])
+        return graphs
 
     def parents_of(self, node: int, mask: int) -> np.ndarray:
         """Return the parents (k,) in a mask of the node's candidates, and its fixed parents."""
@@ -114,12 +121,14 @@ class ParentTables:
         remain.
         """
         start, bits = self.offsets[node], 1 << np.arange(self.candidates[node].size)
-        inside = (mask & bits) != 0
-        change = self.sums[start + (mask & ~bits)] + self.corrections[node] - self.sums[start + mask]
-        absent = np.exp(np.minimum(change, 0.0))
-        subsets = np.array([int(bits[inside & (absent <= NEGLIGIBLE)].sum())], dtype=np.int64)
-        for bit in bits[inside & (absent > NEGLIGIBLE) & (absent < 1 - NEGLIGIBLE)]:
-            subsets = np.concatenate([subsets, subsets | bit])
+        inside = np.flatnonzero(mask & bits)
+        bits = bits[inside]
+        log_absent = self.sums[start + (mask ^ bits)] + self.corrections[node][inside] - self.sums[start + mask]
+        varied = bits[(log_absent > LOG_NEGLIGIBLE) & (log_absent < -NEGLIGIBLE)].tolist()
+        subsets = np.empty(1 << len(varied), dtype=np.int64)
+        subsets[0] = bits[log_absent <= LOG_NEGLIGIBLE].sum()
+        for position, bit in enumerate(varied):
+            subsets[1 << position : 2 << position] = subsets[: 1 << position] | bit
         return subsets, self.weights[start + subsets].astype(np.float64)
 
     def _draw_sets(self, rng: np.random.Generator, node: int, masks: np.ndarray) -> np.ndarray:

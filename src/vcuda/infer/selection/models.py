@@ -264,10 +264,14 @@ def _sentences(
             for one in everything
             if _too_long(one, data)
         ]
-    if noise is None and linear and not equal:
+    was_late = any(one.words in late for one in everything if one.phrase is None and one.noise == "equal")
+    if noise is None and linear and not equal and not was_late:
         sentences.append(
             "One noise variance for all columns was not considered: the columns vary by too different amounts."
         )
+    if late and len({one.candidate for one in measured}) == 1:
+        apart = "" if best.candidate.spec.depends_on_scale else ", which does not depend on the units of the columns"
+        sentences.append(f"There was no time to compare models: the fit takes {best.candidate.words}{apart}.")
     if late:
         sentences.append(f"Not compared within the time limit: {', '.join(dict.fromkeys(late))}.")
     return sentences

@@ -109,13 +109,15 @@ class AdditiveBasisScore(LocalScore):
     def score(self, target: int, parents: Sequence[int]) -> float:
         chosen = checked_candidates(target, np.asarray(parents), self.nodes)
         where = self._feature_indices(chosen)
-        evidences = []
-        for amplitude in self.amplitudes:
-            factor = np.linalg.cholesky(amplitude * self.gram[np.ix_(where, where)] + np.eye(where.size))
-            projected = np.linalg.solve(factor, np.sqrt(amplitude) * self.products[where, target])
-            log_det = 2 * np.log(np.diag(factor)).sum() + np.log1p(self.noise.rows)
-            evidences.append(self.noise.log_evidence(self.squares[target] - projected @ projected, log_det))
-        return float(average_evidences(evidences))
+        amplitudes = np.asarray(self.amplitudes)[:, None, None]
+        factor = np.linalg.cholesky(amplitudes * self.gram[np.ix_(where, where)] + np.eye(where.size))
+        solved = np.linalg.solve(factor, np.sqrt(amplitudes) * self.products[where, target, None])[..., 0]
+        residuals = self.squares[target] - (solved**2).sum(axis=1)
+        return float(average_evidences(self.noise.log_evidence(residuals, self._log_dets(factor))))
+
+    def _log_dets(self, factors: np.ndarray) -> np.ndarray:
+        """Return the log determinants (a,) of fitted values from the factors (a, m, m) of their features."""
+        return 2 * np.log(np.einsum("amm->am", factors)).sum(axis=1) + np.log1p(self.noise.rows)
 
     def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
         chosen = checked_candidates(target, candidates, self.nodes)
@@ -214,27 +216,26 @@ class AdditiveBasisScore(LocalScore):
 
     def gains(self, target: int, parents: Sequence[int]) -> np.ndarray:
         chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        where = self._feature_indices(chosen)
-        own = np.arange(self.nodes * self.block).reshape(self.nodes, self.block)
-        before, after = [], []
-        for amplitude in self.amplitudes:
-            factor = np.linalg.cholesky(amplitude * self.gram[np.ix_(where, where)] + np.eye(where.size))
-            rows = np.linalg.solve(factor, amplitude * self.gram[where])
-            column = np.linalg.solve(factor, np.sqrt(amplitude) * self.products[where, target])
-            residual = self.squares[target] - column @ column
-            log_det = 2 * np.log(np.diag(factor)).sum() + np.log1p(self.noise.rows)
-            blocks = rows.reshape(where.size, self.nodes, self.block)
-            pivots = amplitude * self.gram[own[:, :, None], own[:, None, :]] + np.eye(self.block)
-            pivots -= np.einsum("kda,kdb->dab", blocks, blocks)
-            covariance = (np.sqrt(amplitude) * self.products[:, target] - rows.T @ column).reshape(own.shape)
-            explained = np.einsum("da,da->d", covariance, np.linalg.solve(pivots, covariance[..., None])[..., 0])
-            before.append(self.noise.log_evidence(residual, log_det))
-            log_dets = log_det + np.linalg.slogdet(pivots)[1]
-            excluded = np.append(chosen, target)
-            explained[excluded], log_dets[excluded] = 0.0, log_det
-            after.append(self.noise.log_evidence(residual - explained, log_dets))
-        gained = average_evidences(after) - average_evidences(before)
-        gained[np.append(chosen, target)] = -np.inf
+        where, nodes, block = self._feature_indices(chosen), self.nodes, self.block
+        amplitudes = np.asarray(self.amplitudes)[:, None, None]
+        factor = np.linalg.cholesky(amplitudes * self.gram[np.ix_(where, where)] + np.eye(where.size))
+        rows = np.linalg.solve(factor, amplitudes * self.gram[where])
+        column = np.linalg.solve(factor, np.sqrt(amplitudes) * self.products[where, target, None])
+        residuals = self.squares[target] - (column**2).sum(axis=(1, 2))
+        log_dets = self._log_dets(factor)
+        # What is left of each column's features beside the parents, and of their products with the target.
+        parts = rows.reshape(len(amplitudes), where.size, nodes, block).transpose(0, 2, 1, 3)
+        pivots = amplitudes[..., None] * np.einsum("ipiq->ipq", self.gram.reshape(nodes, block, nodes, block))
+        pivots += np.eye(block) - parts.swapaxes(2, 3) @ parts
+        covariance = np.sqrt(amplitudes) * self.products[:, target, None] - rows.swapaxes(1, 2) @ column
+        factors = np.linalg.cholesky(pivots)
+        explained = (np.linalg.solve(factors, covariance.reshape(-1, nodes, block, 1)) ** 2).sum(axis=(2, 3))
+        wider = log_dets[:, None] + 2 * np.log(np.einsum("aipp->aip", factors)).sum(axis=2)
+        excluded = np.append(chosen, target)
+        explained[:, excluded], wider[:, excluded] = 0.0, log_dets[:, None]
+        after = self.noise.log_evidence(residuals[:, None] - explained, wider)
+        gained = average_evidences(after) - average_evidences(self.noise.log_evidence(residuals, log_dets))
+        gained[excluded] = -np.inf
         return gained
 
 

@@ -10,8 +10,9 @@ FAMILY = Family(
     specs={"unequal": BGe(), "equal": EqualNoise(), "unit": EqualNoise(variance=1.0)},
     predictive=LinearPredictive,
     candidates=(
-        Candidate("linear", "equal", EqualNoise(), "linear, equal noise", climbs=3),
+        # The first is what a fit without time for a comparison falls back on: units must not decide its directions.
         Candidate("linear", "unequal", BGe(), "linear, unequal noise", climbs=3),
+        Candidate("linear", "equal", EqualNoise(), "linear, equal noise", climbs=3),
     ),
 )
 
