@@ -291,8 +291,7 @@ def test_a_fit_that_is_resumed_keeps_the_kinds(run, tmp_path, monkeypatch):
 
 
 def test_labels_that_are_numbers_need_a_model_for_labels():
-    with pytest.raises(ConfigError, match=r"'odd' has kind label .* and column 'weight' holds numbers"):
-        vcuda.fit(beside_numbers(LIKERT), kinds={"odd": "label"})
+    assert vcuda.fit(beside_numbers(LIKERT), kinds={"odd": "label"}).provenance.model_name == "mixed"
     scales = pd.DataFrame({"a": LIKERT, "b": LIKERT[::-1]})
     assert vcuda.fit(scales, kinds={"a": "label"}).provenance.model_name == "categorical"
 

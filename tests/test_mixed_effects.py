@@ -1,6 +1,7 @@
 """Effects in tables of several kinds, against the true model under interventions; and all other questions on them."""
 
 import json
+from dataclasses import replace
 
 import mixed_tables
 import numpy as np
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from vcuda.cli import app
 from vcuda.errors import ConfigError
 from vcuda.outputs.exports import to_pgmpy
+from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.posterior import Posterior
 
 RUNNER = CliRunner()
@@ -142,6 +144,17 @@ def test_a_graph_without_the_edge_counts_as_no_effect():
     assert found.probability_zero == pytest.approx(0.5, abs=0.1)  # four standard deviations of 400 draws
     assert (found.draws == 0).mean() == found.probability_zero
     assert found.mean == pytest.approx((1 - found.probability_zero) * whole.mean, abs=1.0)
+
+
+def test_imputed_tables_are_drawn_from_in_turn():
+    members = [mixed_tables.posterior(mixed_tables.dataset(400, seed)) for seed in (1, 2)]
+    mixture = replace(members[0], graph_posterior=ImputedMixture(tuple(one.graph_posterior for one in members)))
+    assert mixture.kinds == members[0].kinds
+    assert mixture.categories == LABELS
+    found = mixture.effect("sex", "smoker", draws=100)
+    first, second = sorted(one.effect("sex", "smoker", draws=100).mean for one in members)
+    # Means of 100 draws, each with a standard deviation of about 5 points.
+    assert first - 2 < found.mean < second + 2
 
 
 def test_the_curve_covers_the_middle_of_the_table(posterior):

@@ -83,7 +83,7 @@ def check(table: Table, as_json: Json = False, **given: Any) -> None:
 
 def _fit_words(table: str, options: dict[str, Any]) -> list[str]:
     """The table and the options about it, as the command line of a fit takes them."""
-    given = [(OPTIONS[name], value) for name, value in options.items() if value not in (None, False)]
+    given = [(OPTIONS[name], value) for name, value in options.items() if value != OPTIONS[name].default]
     return [table, *(word for option, value in given for word in option.flag_words(value))]
 
 

@@ -22,7 +22,7 @@ from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
-from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.mixed import MOST_COLUMNS, SUBSAMPLES, fit_mixed, fit_numbers
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
@@ -102,7 +102,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=spec.subsamples,
+            parts=SUBSAMPLES if spec.subsamples is None else spec.subsamples,
         )
         if table.missing is None:
             outcome, info = route(request, *asked)

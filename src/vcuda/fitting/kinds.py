@@ -7,6 +7,7 @@ from typing import Any
 from vcuda.data.categorical import as_categories, check_no_label_missing, has_few_values
 from vcuda.data.kinds import HOW_TO_SET_KINDS, KINDS, MOST_LABELS
 from vcuda.data.messages import listed, shortened
+from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.exact import Exact
@@ -29,6 +30,11 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
     known = FAMILIES[model].usual if isinstance(model, str) and model in FAMILIES else model
     asked = isinstance(known, ScoreSpec) and known.takes_categories
     labels = _label_columns(table)
+    if labels and isinstance(table, StreamedTable):
+        raise ConfigError(
+            f"column {_example(table, labels[0])}, and labels need a table in memory: leave its kind out, or read the "
+            "table at once (streamed=False, --in-memory)"
+        )
     if isinstance(known, Mixed):
         _check(spec, "mixed", noise=True)
         return table, model, []

@@ -30,12 +30,14 @@ from vcuda.infer.engines import ENGINES
 from vcuda.infer.exact import Exact, TimeLimitError, exact_posterior
 from vcuda.infer.hill_climbing import climb
 from vcuda.infer.orders import Orders
-from vcuda.infer.progress import TIME_LIMIT, USER, Progress
+from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import EXACT_COLUMNS
 from vcuda.models.interventions import prepare as prepare_score
+from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
+from vcuda.models.mixed.evidence import NUMBER
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -50,6 +52,8 @@ from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
+# Parts of the rows whose answers are averaged.
+SUBSAMPLES = 12
 # A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
 # fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
 SHARE = 1 / 3
@@ -126,6 +130,14 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
     whose noise may have any shape."""
     within = request._replace(deadline=_choosing_deadline(request))
+    if not _gains_by_shapes(within):
+        choice = choose_among(request, ["linear"], noise, engine)
+        outcome, info = fit_scored(
+            request._replace(logarithm=choice.scored.units.logarithm), "linear", choice.candidate.noise, engine
+        )
+        info["choice"]["sentences"][:0] = ["Curves and noise of other shapes gain nothing.", *choice.sentences]
+        info["choice"]["log_evidence"] = choice.log_evidence
+        return outcome, info
     try:
         prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
     except TimeLimitError:
@@ -156,6 +168,29 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     return outcome, info
 
 
+def _gains_by_shapes(request: Request) -> bool:
+    """Whether curves or noise of another shape describe the columns better, each with its parents in the best linear
+    graph; where they do not, no more sets need be tried."""
+    given = request.rows_in_memory
+    if given.n > FIRST_ROWS:
+        given = given.select(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    request.progress(Progress(0, 1 + request.parts, "comparing models: noise of any shape"))
+    columns = columns_of(given.kinds, given.values)
+    linear = prepare_score(BGe(), given.values, given.interventions)
+    _, graph = climb(
+        linear,
+        request.edges,
+        np.random.default_rng(request.seed),
+        max_parents=MAX_PARENTS,
+        go_on=in_time(request.deadline),
+    )
+    lead = 0.0
+    for node, evidence in enumerate(MixedTable(columns, given.values, given.interventions).evidences()):
+        sets = [tuple(np.flatnonzero(graph[:, node]).tolist())]
+        lead += float((evidence.average(sets) - evidence.evidence(NUMBER[0], sets))[0])
+    return lead > 0
+
+
 def _choosing_deadline(request: Request) -> float | None:
     left = request.seconds_left()
     return None if left is None else time.monotonic() + CHOOSING_SHARE * left
@@ -176,15 +211,24 @@ def _in_time(request: Request, words: str) -> Callable[[float], None]:
 def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
     """Fit a table of any mix of kinds; one of very many columns by a score that needs products of columns alone."""
     if request.table.d > MOST_COLUMNS:
-        kinds = request.table.kinds
-        outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(kinds)), noise, engine)
-        info["choice"]["sentences"].append(
-            f"Above {MOST_COLUMNS} columns all kinds are taken as jointly normal, labels by a number for each: "
-            "directions are read from independences alone, and no rows are predicted."
-        )
-        return outcome, info
+        return _jointly_normal(request, noise, engine, f"There are more than {MOST_COLUMNS} columns")
     spec = model if isinstance(model, Mixed) else Mixed()
-    return fit_prepared(request, prepare(request, spec, _in_time(request, "scoring sets of causes")), spec, engine)
+    within = request._replace(deadline=_choosing_deadline(request))
+    try:
+        prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
+    except TimeLimitError:
+        return _jointly_normal(request, noise, engine, "The time limit is too short for regressions")
+    return fit_prepared(request, prepared, spec, engine)
+
+
+def _jointly_normal(request: Request, noise: Any, engine: Any, why: str) -> tuple[Outcome, Info]:
+    """Fit a score that needs products of columns alone."""
+    outcome, info = fit_scored(request, DegenerateGaussian(kinds=tuple(request.table.kinds)), noise, engine)
+    info["choice"]["sentences"].append(
+        f"{why}: all kinds are taken as jointly normal, labels by a number for each. Directions are read from "
+        "independences alone, and no rows are predicted."
+    )
+    return outcome, info
 
 
 def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any) -> tuple[Outcome, Info]:

@@ -407,10 +407,10 @@ class FitSpec:
         stored_at=("data", "without"),
         as_found=True,
     )
-    subsamples: int = option(
-        12,
+    subsamples: int | None = option(
+        None,
         "Random thirds of the rows whose answers are averaged, so that a model that is not quite true is not too sure. "
-        "0: one fit to all rows.",
+        "By default 12; 0 is one fit to all rows.",
         in_python="Only with the models that auto chooses for mixed kinds of columns, and noise of any shape.",
         least=0,
         most=1000,

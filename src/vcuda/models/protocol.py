@@ -424,10 +424,12 @@ class Features(Protocol):
 class ScoreSpec:
     """A spec of a score: a frozen dataclass that can be prepared for a table, and says what it takes.
 
+    ``is_tabulated``: all sets are scored before a search begins, by ``vcuda.fit``; there is no score to prepare.
     ``takes_categories``: columns are labels, not numbers. ``depends_on_scale``: rescaling single columns changes the
     model. ``streams``: statistics of a table are enough, which need not fit into memory.
     """
 
+    is_tabulated: ClassVar[bool] = False
     takes_categories: ClassVar[bool] = False
     depends_on_scale: ClassVar[bool] = False
     streams: ClassVar[bool] = False

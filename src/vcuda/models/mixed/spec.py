@@ -22,7 +22,7 @@ class Mixed(ScoreSpec):
 
     most_rows: int = 5000
 
-    takes_kinds = True
+    is_tabulated = True
 
     def __post_init__(self) -> None:
         if self.most_rows < 10:
