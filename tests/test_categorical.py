@@ -187,14 +187,17 @@ def test_labels_beside_numbers_are_read_and_models_for_numbers_refuse_them():
 
 
 @pytest.mark.parametrize("more", [{}, {"weight": np.linspace(0, 1, 300)}])
-def test_missing_labels_are_kept_and_a_fit_refuses_them(more):
+def test_missing_labels_are_kept_and_imputed_but_for_model_categorical(more):
     table = TABLE.assign(gene=TABLE["gene"].where(np.arange(300) % 9 > 0), **more)
     data = vcuda.as_dataset(table, missing="keep")
     assert data.categories[1] == LABELS["gene"]
     np.testing.assert_array_equal(np.isnan(data.values[:, 1]), np.arange(300) % 9 == 0)
     pd.testing.assert_series_equal(data.to_frame()["gene"].astype(object), table["gene"].astype(object))
     with pytest.raises(DataError, match=r"34 labels are missing in column 'gene', the first in data row 1: .*unknown"):
-        vcuda.fit(table)
+        vcuda.fit(table, model="categorical")
+    posterior = vcuda.fit(table, imputations=2, subsamples=2)
+    assert posterior.provenance["model"]["name"] == "mixed"
+    assert posterior.diagnostics["missing_share"] == {"gene": 34 / 300}
 
 
 def test_columns_that_divide_the_rows_in_the_same_way_are_named():

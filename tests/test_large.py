@@ -185,7 +185,6 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 IN_MEMORY = {
-    "holes": "labels are missing in column 'a'",
     "mixed": "column 'a' holds labels .'hi' and 'lo'.* numbers|model mixed has no choice of noise",
 }
 IN_BLOCKS = {

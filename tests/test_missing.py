@@ -357,9 +357,9 @@ def test_every_engine_and_the_run_folder(name, gappy, tmp_path):
 
 def test_the_model_is_chosen_once_and_told(gappy, monkeypatch):
     calls = []
-    original = route.imputations
+    original = route.imputed_tables
     monkeypatch.setattr(
-        route, "imputations", lambda *args, **more: calls.append(more["logarithm"]) or original(*args, **more)
+        route, "imputed_tables", lambda *args, **more: calls.append(more["logarithm"]) or original(*args, **more)
     )
     fitted = vcuda.fit(np.exp(gappy), imputations=2)
     assert set(fitted.provenance["logarithm"]) >= {"a", "b", "c"}

@@ -116,8 +116,8 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
         marked = lognormal_columns(request.rows_in_memory)
     else:
         marked = np.zeros(request.table.d, dtype=bool) if request.logarithm is None else request.logarithm
-    if request.parts:
-        request = request._replace(parts=max(1, request.parts // count))
+    parts = max(1, request.parts // count) if request.parts else 0
+    request = request._replace(parts=parts, imputations=count)
     clock = _Clock(request, count)
     outcomes: list[Outcome] = []
     spare: list[Outcome] = []

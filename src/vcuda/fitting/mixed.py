@@ -259,7 +259,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
-    if len(rows) > 1 and request.parts == request.spec.subsamples:
+    if len(rows) > 1 and request.imputations == 1:
         # One of several imputations cannot say what is sure of all of them.
         sentences += _shape_sentences(prepared.table.names, outcome, members[-1])
     info: Info = {
@@ -304,7 +304,7 @@ def _searched(
             score = prepared.score if whole else prepared.tabulation.of_part(some, on_progress=report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
-                _shorter(engine, count),
+                _shorter(engine, request.parts * request.imputations),
                 _problem(request, prepared, score, number),
                 progress=partial(_forward, report),
                 deadline=_deadline(request, count - number + 1),
@@ -334,9 +334,9 @@ def _deadline(request: Request, left: int) -> float | None:
     return None if seconds is None else time.monotonic() + max(seconds, 0.0) / left
 
 
-def _shorter(engine: Exact | Orders, parts: int) -> Exact | Orders:
+def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
     """Each of several chains may be shorter: what one of them misses is a small share of the mean."""
-    if not isinstance(engine, Orders) or engine != Orders() or parts < 4:
+    if not isinstance(engine, Orders) or engine != Orders() or searches < 4:
         return engine
     return Orders(replicas=2, precision=0.02, max_sweeps=600)
 
@@ -358,7 +358,7 @@ def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders
     score = prepare_score(spec, values, table.interventions)
     return run(
         METHODS[type(engine).__name__.lower()],
-        _shorter(engine, request.parts),
+        _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )

@@ -54,7 +54,8 @@ METHOD_SECONDS = 300.0
 
 class Request(NamedTuple):
     """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
-    ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged."""
+    ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
+    ``imputations`` is the number of imputed tables of which this is one."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -67,6 +68,7 @@ class Request(NamedTuple):
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
     parts: int = 12
+    imputations: int = 1
 
     @property
     def prior(self) -> GraphPrior:
