@@ -120,10 +120,12 @@ class Rows:
         What the family knows of the columns, from all rows.
     values
         (n, d) rows, logarithms of some columns among them.
+    are_shared
+        Whether they are the rows of most columns: a Gaussian process takes long, and is fitted for all at once.
     """
 
-    def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
-        self.columns, self.count = columns, len(values)
+    def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
+        self.columns, self.count, self.are_shared = columns, len(values), are_shared
         self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
@@ -215,8 +217,10 @@ class ColumnEvidence:
 
     def _is_worth_trying(self, how: Description, parents: Set) -> bool:
         """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
-        if how.together and not (len(parents) > 1 and all(self.rows.columns[parent].is_number for parent in parents)):
-            return False
+        if how.together:
+            numbers = all(self.rows.columns[parent].is_number for parent in parents)
+            if not (self.rows.are_shared and numbers and len(parents) > 1):
+                return False
         return self.before is None or parents in self.before.near[how.name]
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:

@@ -71,7 +71,7 @@ class MixedTable:
         for target in range(len(self.columns)):
             own = every
             if held is not None and held[:, target].any() and not held[:, target].all():
-                own = Rows(self.columns, values[~held[:, target]])
+                own = Rows(self.columns, values[~held[:, target]], are_shared=False)
             found.append(ColumnEvidence(target, own, None if before is None else before[target]))
         return found
 
