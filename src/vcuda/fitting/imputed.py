@@ -108,9 +108,9 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
     """Impute the missing values ``count`` times, fit each imputed table, and mix the posteriors with equal weights.
 
     Model, noise, logarithms and engine are chosen once, on the first imputation; ``by_evidence`` says whether the data
-    decide about the first three. Subsamples of the rows are shared out among the imputations, so that both together
-    take about as long as the subsamples of a complete table. When the user interrupts or the time is over, the
-    imputations that are done count; before the first is done, what the engine has of it.
+    decide about the first three. Subsamples of the rows are shared out among the imputations; what is left of the cost
+    is that every imputed table is scored anew. When the user interrupts or the time is over, the imputations that are
+    done count; before the first is done, what the engine has of it.
     """
     if by_evidence and request.logarithm is None:
         marked = lognormal_columns(request.rows_in_memory)
