@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,7 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 # Python with what it printed, if anything, and lines for the shell.
 BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
-NO_MIXED_TABLES = find_spec("vcuda.models.mixed") is None
-PAGES = [
-    "example-sachs",
-    "example-clinic",
-    pytest.param(
-        "example-outcomes",
-        marks=pytest.mark.skipif(NO_MIXED_TABLES, reason="tables of several kinds need vcuda.models.mixed"),
-    ),
-]
+PAGES = ["example-sachs", "example-clinic", "example-outcomes"]
 
 
 @pytest.mark.slow

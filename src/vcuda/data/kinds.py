@@ -200,10 +200,10 @@ def grid_step(column: FloatArray) -> float | None:
     levels = np.unique(present)
     if levels.size < 2 or levels.size > (1 - FEWEST_TIES) * present.size:
         return None
-    gaps = np.diff(levels)
+    differences = np.diff(levels)
     # Cells of a grid have the digits that floating point leaves them.
     rounding = 8 * np.finfo(np.float64).eps * float(np.abs(levels).max())
-    step = _common_divisor(np.unique(gaps), rounding)
+    step = _common_divisor(np.unique(differences), rounding)
     if step is None:
         return None
     multiples = (levels - levels[0]) / step
@@ -215,11 +215,11 @@ def grid_step(column: FloatArray) -> float | None:
     return short if abs(short - exact) * np.rint(multiples[-1]) <= GRID_TOLERANCE * exact + rounding else exact
 
 
-def _common_divisor(gaps: FloatArray, rounding: float) -> float | None:
-    """The largest number of which all gaps are whole multiples, up to rounding; None where there is none."""
-    divisor = float(gaps[0])
-    for gap in gaps[1:].tolist():
-        larger, smaller = gap, divisor
+def _common_divisor(differences: FloatArray, rounding: float) -> float | None:
+    """The largest number of which all differences are whole multiples, up to rounding; None where there is none."""
+    divisor = float(differences[0])
+    for difference in differences[1:].tolist():
+        larger, smaller = difference, divisor
         while smaller > max(rounding * 100, GRID_TOLERANCE * divisor):
             rest = larger % smaller
             # A rest just below the divisor is rounding too.

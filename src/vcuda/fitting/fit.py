@@ -22,9 +22,9 @@ from vcuda.errors import ConfigError, ConvergenceWarning
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
-from vcuda.fitting.mixed import MOST_COLUMNS, SUBSAMPLES, fit_mixed, fit_numbers
+from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import SUBSAMPLES, Request, fit_baseline, fit_by_gradient, fit_scored, reading
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs

@@ -33,7 +33,7 @@ from vcuda.infer.orders import Orders
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
-from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.infer.selection.models import EXACT_COLUMNS, Choice
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
@@ -52,8 +52,6 @@ from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
-# Parts of the rows whose answers are averaged.
-SUBSAMPLES = 12
 # A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
 # fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
 SHARE = 1 / 3
@@ -131,13 +129,8 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     whose noise may have any shape."""
     within = request._replace(deadline=_choosing_deadline(request))
     if not _gains_by_shapes(within):
-        choice = choose_among(request, ["linear"], noise, engine)
-        outcome, info = fit_scored(
-            request._replace(logarithm=choice.scored.units.logarithm), "linear", choice.candidate.noise, engine
-        )
-        info["choice"]["sentences"][:0] = ["Curves and noise of other shapes gain nothing.", *choice.sentences]
-        info["choice"]["log_evidence"] = choice.log_evidence
-        return outcome, info
+        linear = choose_among(request, ["linear"], noise, engine)
+        return _fit_linear(request, linear, engine, "Curves and noise of other shapes gain nothing.")
     try:
         prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
     except TimeLimitError:
@@ -146,25 +139,29 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
         return outcome, info
     few = request._replace(table=prepared.first)
     linear = choose_among(few, ["linear"], noise, engine)
-    lead = log_evidence(prepared, request) - max(linear.log_evidence.values())
+    best = max(linear.log_evidence.values())
+    lead = log_evidence(prepared, request) - best
+    compared = {**linear.log_evidence, "noise of any shape": best + lead}
     if lead <= 0:
-        words = linear.candidate.noise
-        outcome, info = fit_scored(request._replace(logarithm=linear.scored.units.logarithm), "linear", words, engine)
-        said = [
-            f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes.",
-            *linear.sentences,
-        ]
+        said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
+        outcome, info = _fit_linear(request, linear, engine, said)
     else:
         outcome, info = fit_prepared(request, prepared, Mixed(), engine)
-        said = [
+        info["choice"]["sentences"].insert(
+            0,
             f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal "
-            "noise."
-        ]
-    info["choice"]["sentences"][:0] = said
-    info["choice"]["log_evidence"] = {
-        **linear.log_evidence,
-        "noise of any shape": max(linear.log_evidence.values()) + lead,
-    }
+            "noise.",
+        )
+    info["choice"]["log_evidence"] = compared
+    return outcome, info
+
+
+def _fit_linear(request: Request, choice: Choice, engine: Any, said: str) -> tuple[Outcome, Info]:
+    """Fit the linear model that was chosen, to all rows; ``said`` is why it was."""
+    chosen = request._replace(logarithm=choice.scored.units.logarithm)
+    outcome, info = fit_scored(chosen, "linear", choice.candidate.noise, engine)
+    info["choice"]["sentences"][:0] = [said, *choice.sentences]
+    info["choice"]["log_evidence"] = choice.log_evidence
     return outcome, info
 
 

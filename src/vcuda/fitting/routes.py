@@ -48,6 +48,8 @@ METHODS: dict[str, Method] = {**ENGINES, **BASELINES}
 WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
 CHOOSING_SHARE = 0.3
+# Parts of the rows whose answers are averaged.
+SUBSAMPLES = 12
 # What another method may take that is asked for by name, where no time limit says so.
 METHOD_SECONDS = 300.0
 
@@ -67,7 +69,7 @@ class Request(NamedTuple):
     deadline: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
-    parts: int = 12
+    parts: int = SUBSAMPLES
     imputations: int = 1
 
     @property

@@ -339,8 +339,8 @@ class Ordered:
         upper, lower = padded[:, label + 1] - self.unit * eta[:, 0], padded[:, label] - self.unit * eta[:, 0]
         above, beneath = expit(upper), expit(lower)
         # log(F(u) - F(l)) = log F(u) + log(1 - F(l)) + log(1 - exp(l - u)), which loses no digits in the tails.
-        gap = np.where(np.isinf(upper) | np.isinf(lower), np.inf, upper - lower)
-        chance_log = log_expit(upper) + log_expit(-lower) + np.log(-np.expm1(-gap))
+        apart = np.where(np.isinf(upper) | np.isinf(lower), np.inf, upper - lower)
+        chance_log = log_expit(upper) + log_expit(-lower) + np.log(-np.expm1(-apart))
         chance = np.exp(np.maximum(chance_log, -700.0))
         f_up, f_low = above * (1 - above), beneath * (1 - beneath)
         g_up, g_low = f_up * (1 - 2 * above), f_low * (1 - 2 * beneath)

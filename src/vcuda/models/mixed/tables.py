@@ -261,8 +261,6 @@ class Tabulation:
         d = len(self.table.columns)
         found = []
         # Most of the time is spent in NumPy, which lets other threads go on.
-        if self.threads == 1:
-            return [work(target) for target in range(d)]
         with ThreadPoolExecutor(self.threads) as pool:
             for done, result in enumerate(pool.map(work, range(d)), start=1):
                 found.append(result)
