@@ -20,6 +20,7 @@ LAYERS = [
     {"arguments", "specs", "graphs", "deprecation"},
     {"data"},
     {"dags", "models"},
+    {"checks"},
     {"posterior"},
     {"infer", "baselines"},
     {"cluster"},
