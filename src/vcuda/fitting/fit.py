@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from vcuda.baselines import BASELINES
+from vcuda.checks.findings import Checks
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
-from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
@@ -115,6 +116,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if known:
         info["choice"]["sentences"].append(known.sentence())
     info["choice"]["sentences"] += in_words(table.design, table.names)
+    checks = Checks()
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec
     provenance = Provenance(
         {
@@ -135,15 +137,18 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             **kept.to_dict(),
         }
     )
-    if outcome.status.code != "ok":
-        warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=4)
+    status = outcome.status.described_by(checks)
+    for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
+        if part.severity:
+            warnings.warn(part.sentence, category, stacklevel=4)
     return Posterior(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
-        status=outcome.status,
+        status=status,
         diagnostics=outcome.diagnostics,
         trace=outcome.trace,
         provenance=provenance,
+        model_checks=checks,
     )
 
 

@@ -231,7 +231,7 @@ def _changes(found: SimulatedEffect) -> str:
         (low, high), unit = change.interval, change.measure.unit
         shown = f"{change.mean:.3g} {unit}".strip()
         rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
-    return f"<figure>{_table(head, rows, right=(3, 4))}<figcaption>{_text(found.sentence)}</figcaption></figure>"
+    return f"<figure>{_table(head, rows, right=(3, 4))}<figcaption>{_text(found.answer)}</figcaption></figure>"
 
 
 def _categories(found: CategoryEffect) -> str:
@@ -242,14 +242,14 @@ def _categories(found: CategoryEffect) -> str:
     head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
     rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
     shown = _table(head, rows, right=range(1, width + 1))
-    return f"<figure>{shown}<figcaption>{_text(found.sentence)}</figcaption></figure>"
+    return f"<figure>{shown}<figcaption>{_text(found.answer)}</figcaption></figure>"
 
 
 def _curve(found: Effect) -> str:
     """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
     x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
     if not np.isfinite([x, mean, low, high]).all():
-        return f"<figure><figcaption>{_text(found.sentence)}</figcaption></figure>"
+        return f"<figure><figcaption>{_text(found.answer)}</figcaption></figure>"
     width, height = 300.0, 160.0
     left, span = x[0], x[-1] - x[0]
     bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
@@ -260,11 +260,11 @@ def _curve(found: Effect) -> str:
 
     band = path(np.concatenate([high, low[::-1]]), np.concatenate([x, x[::-1]]))
     return (
-        f'<figure><svg viewBox="-4 -4 308 168" role="img" aria-label="{_text(found.sentence)}">'
+        f'<figure><svg viewBox="-4 -4 308 168" role="img" aria-label="{_text(found.answer)}">'
         f'<polygon class="band" points="{band}"/><polyline class="mean" points="{path(mean, x)}"/></svg>'
         f"<p class=range>Across: <bdi>{_text(found.cause)}</bdi> {x[0]:.4g} to {x[-1]:.4g}. "
         f"Up: <bdi>{_text(found.outcome)}</bdi> {bottom:.4g} to {bottom + rise:.4g}.</p>"
-        f"<figcaption>{_text(found.sentence)}</figcaption></figure>"
+        f"<figcaption>{_text(found.answer)}</figcaption></figure>"
     )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from vcuda.arguments import seed_of, whole_number
+from vcuda.checks.findings import Checks
 from vcuda.data.categorical import codes_by_label, labelled_frame
 from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.reading import new_rows
@@ -21,6 +22,7 @@ from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
+from vcuda.posterior.status import Status as Status
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,12 +35,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.structures import NamedGraph
 
 
-@dataclass(frozen=True)
-class Status:
-    """How far to trust a posterior: a code for programs and a sentence for people."""
-
-    code: Literal["ok", "warning", "interrupted", "failed"]
-    sentence: str
+NO_CHECKS = Checks()
 
 
 def as_sentence(parts: Sequence[str]) -> str:
@@ -61,7 +58,7 @@ class Posterior:
     """A posterior distribution over DAGs on named variables.
 
     Made by :func:`vcuda.fit` or :meth:`load`. ``provenance`` says how it was made (engine, model, prior, seed,
-    versions, fingerprint of the data, seconds), ``status`` and ``diagnostics`` how far to trust it.
+    versions, fingerprint of the data, seconds), ``status``, :meth:`checks` and ``diagnostics`` how far to trust it.
     """
 
     names: tuple[str, ...]
@@ -70,6 +67,7 @@ class Posterior:
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
     provenance: Provenance
+    model_checks: Checks = NO_CHECKS
 
     def __post_init__(self) -> None:
         if not isinstance(self.provenance, Provenance):
@@ -164,6 +162,10 @@ class Posterior:
         table = new_rows(data, self.names)
         values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
+
+    def checks(self) -> Checks:
+        """What the model checks found: where the rows differ from the model, which edges hang on it, and what to do."""
+        return self.model_checks
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from vcuda.checks.findings import SEVERITIES, Checks
 from vcuda.data.kinds import KINDS
 from vcuda.data.knowledge import Knowledge
 from vcuda.errors import ConfigError, KnowledgeError
@@ -27,11 +28,11 @@ from vcuda.posterior.checks import (
     named,
     or_none,
 )
+from vcuda.posterior.status import STATUS_CODES
 
 if TYPE_CHECKING:
-    from vcuda.posterior.posterior import Status
+    from vcuda.posterior.status import Status
 
-STATUS_CODES = ("ok", "warning", "interrupted", "failed")
 
 # A test compares them with those that the package has.
 PRIOR_NAMES = ("orders", "uniform")
@@ -197,6 +198,7 @@ class Provenance(dict[str, Any]):
             "choice": self.sentences,
             "status": status.code,
             "status_sentence": status.sentence,
+            "status_parts": status.to_json(),
             "seconds": self.seconds,
             **({"resumed": self.times_resumed} if "resumed" in self else {}),
             "rows": self.rows,
@@ -224,15 +226,41 @@ PASSED = {name: _passed(name) for name, one in OPTIONS.items() if not one.as_fou
 CONFIG: dict[str, Check] = {
     "names": lambda value: each(is_text)(value) and bool(value) and len(set(value)) == len(value),
     "law": named(kind=is_word),
+    # Of the arithmetic alone: how the model describes the rows follows from the checks.
     "status": named(code=lambda value: value in STATUS_CODES, sentence=is_text),
     "diagnostics": lambda value: isinstance(value, dict),
     "provenance": lambda value: isinstance(value, dict),
 }
 
+CHECKS = named(
+    findings=each(
+        named(
+            check=is_word,
+            severity=lambda value: value in SEVERITIES,
+            columns=each(is_text),
+            edges=each(lambda edge: each(is_text)(edge) and len(edge) == 2),
+            sentence=is_text,
+            changes=is_text,
+            remedy=is_text,
+            statistic=or_none(is_number),
+            p_value=or_none(is_number),
+        )
+    ),
+    made=each(named(check=is_word, p_value=or_none(is_number), seconds=is_number, rows=is_count)),
+    not_made=is_text,
+)
+OLDER_THAN_CHECKS = Checks(not_made="the run is older than the model checks")
+
 
 def checked_config(config: Any) -> dict[str, Any]:
-    """What config.json holds, with its provenance; a ConfigError for what cannot be shown or used."""
+    """What config.json holds, with its provenance and its model checks; a ConfigError for what cannot be shown or used.
+
+    Runs of versions without model checks have none.
+    """
     check_fields(config, CONFIG, "config.json")
+    if "checks" in config:
+        check_fields(config, {"checks": CHECKS}, "config.json")
+    checks = Checks.from_json(config["checks"]) if "checks" in config else OLDER_THAN_CHECKS
     provenance = Provenance.from_json(config["provenance"])
     check_graph_posterior(config["law"])
-    return config | {"provenance": provenance}
+    return config | {"provenance": provenance, "checks": checks}

@@ -90,7 +90,8 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "names": list(posterior.names),
         "law": {"kind": posterior.graph_posterior.kind, **posterior.graph_posterior.config()},
-        "status": {"code": posterior.status.code, "sentence": posterior.status.sentence},
+        "status": posterior.status.arithmetic._asdict(),
+        "checks": posterior.checks().to_json(),
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
     }
@@ -147,13 +148,15 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
                 raise ValueError("its graphs are about other columns")
             if not pool.all_acyclic():
                 raise ValueError("one of its graphs has a cycle")
+        checks = config["checks"]
         posterior = Posterior(
             names=tuple(config["names"]),
             graph_posterior=graph_posterior,
-            status=Status(**config["status"]),
+            status=Status(config["status"]["code"], config["status"]["sentence"]).described_by(checks),
             diagnostics=config["diagnostics"],
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
+            model_checks=checks,
         )
         check_probabilities(graph_posterior.edge_probabilities(), len(posterior.names))
         return posterior
