@@ -142,18 +142,20 @@ def show_model_checks(run: Path, *, as_json: bool) -> None:
 def _print_findings(posterior: Posterior) -> None:
     from vcuda.posterior.status import edges_in_words
 
-    console, checks, summary = results(), posterior.checks(), posterior.summary()
+    console, checks, status, summary = results(), posterior.checks(), posterior.status, posterior.summary()
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
-    say(console, f"Model {summary['model']} of {size} of {posterior.provenance['data']['source']}.")
-    say(console, *(f"{name.capitalize()}: {part['sentence']}" for name, part in posterior.status.to_json().items()))
-    say(console, "", checks.summary)
+    say(
+        console,
+        f"Model {summary['model']} of {size} of {posterior.provenance['data']['source']}.",
+        f"Status: {status.code}. {checks.summary}",
+    )
     for finding in checks:
         say(console, "", f"{finding.severity.capitalize()}, {finding.check}: {finding.sentence}")
         if finding.edges:
             say(console, f"  Edges in doubt: {edges_in_words(finding.edges, most=EDGES_LISTED)}.")
         say(console, *(f"  {said}" for said in (finding.changes, finding.remedy) if said))
+    say(console, "", status.unseen.sentence, status.arithmetic.sentence, "")
     if checks.made:
-        say(console, "")
         show_table(
             console,
             {"check": "left", "p-value": "right", "rows": "right", "seconds": "right"},

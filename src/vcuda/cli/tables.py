@@ -38,8 +38,9 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
     model checks found, which edges are in doubt, and what to do; exit code 3 where edges that it is sure of are likely
     wrong.
     """
+    options = current_flags(given)
     if is_run(table):
-        about_tables = [OPTIONS[name].flag for name, value in given.items() if value != OPTIONS[name].default]
+        about_tables = [OPTIONS[name].flag for name, value in options.items() if value != OPTIONS[name].default]
         if about_tables:
             raise ConfigError(f"{about_tables[0]} is about a table, and {shortened(table)} is a run; leave it out")
         show_model_checks(Path(table), as_json=as_json)
@@ -48,7 +49,6 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
     from vcuda.data.interventions import in_words
     from vcuda.data.streaming import StreamedTable
 
-    options = current_flags(given)
     try:
         data = FitSpec(**options).open(table)
     except TableError as error:

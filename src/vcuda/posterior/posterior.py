@@ -23,6 +23,7 @@ from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.status import Status as Status
+from vcuda.posterior.status import edges_in_doubt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -306,7 +307,10 @@ class Posterior:
     def summary(self) -> dict[str, Any]:
         """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
         return self.provenance.summary(
-            self.status, expected_edges=float(self._probabilities.sum()), diagnostics=self.diagnostics
+            self.status,
+            expected_edges=float(self._probabilities.sum()),
+            edges_in_doubt=edges_in_doubt(self.checks()),
+            diagnostics=self.diagnostics,
         )
 
     def __repr__(self) -> str:

@@ -7,9 +7,10 @@ old names into those of today, and keeps fields that it does not know.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vcuda.checks.findings import SEVERITIES, Checks
+from vcuda.checks.findings import SEVERITIES, Checks, Edge
 from vcuda.data.kinds import KINDS
 from vcuda.data.knowledge import Knowledge
 from vcuda.errors import ConfigError, KnowledgeError
@@ -188,7 +189,9 @@ class Provenance(dict[str, Any]):
         found = {name: one.stored_in(self) for name, one in OPTIONS.items()}
         return {name: OPTIONS[name].default if value is None else value for name, value in found.items()}
 
-    def summary(self, status: Status, *, expected_edges: float, diagnostics: dict[str, Any]) -> dict[str, Any]:
+    def summary(
+        self, status: Status, *, expected_edges: float, edges_in_doubt: Sequence[Edge], diagnostics: dict[str, Any]
+    ) -> dict[str, Any]:
         """What summary.json holds: how the posterior was made, how far to trust it, and how many edges it expects."""
         return {
             "engine": self.engine_name,
@@ -199,6 +202,7 @@ class Provenance(dict[str, Any]):
             "status": status.code,
             "status_sentence": status.sentence,
             "status_parts": status.to_json(),
+            "edges_in_doubt": [list(edge) for edge in edges_in_doubt],
             "seconds": self.seconds,
             **({"resumed": self.times_resumed} if "resumed" in self else {}),
             "rows": self.rows,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from vcuda.checks.findings import Checks
+from vcuda.checks.findings import Checks, Edge
 
 StatusCode = Literal["ok", "warning", "interrupted", "failed"]
 PartCode = Literal["ok", "warning", "interrupted", "failed", "not checked"]
@@ -104,11 +104,16 @@ class Status:
         return "\n".join([f"Status: {self.code}", *lines])
 
 
-def edges_in_words(edges: Iterable[tuple[str, str]], *, most: int = EDGES_NAMED) -> str:
+def edges_in_words(edges: Iterable[Edge], *, most: int = EDGES_NAMED) -> str:
     """``a -> b, c -> d and 4 more``."""
     found = list(edges)
     named = ", ".join(f"{source} -> {target}" for source, target in found[:most])
     return named if len(found) <= most else f"{named} and {len(found) - most:,} more"
+
+
+def edges_in_doubt(checks: Checks) -> list[Edge]:
+    """The sure edges that warnings are about, each once."""
+    return list(dict.fromkeys(edge for finding in checks.warnings for edge in finding.edges))
 
 
 def _description(checks: Checks) -> StatusPart:
@@ -116,9 +121,9 @@ def _description(checks: Checks) -> StatusPart:
         return StatusPart("not checked", f"{NOT_CHECKED}{f': {checks.not_made}' if checks.not_made else ''}.")
     warnings = checks.warnings
     if not warnings:
-        notes = f"; there are notes ({len(checks)})" if len(checks) else ""
+        notes = f" ({len(checks)} note{'' if len(checks) == 1 else 's'})" if len(checks) else ""
         return StatusPart("ok", f"The model checks found nothing that puts a sure edge in doubt{notes}.")
-    doubted = list(dict.fromkeys(edge for finding in warnings for edge in finding.edges))
+    doubted = edges_in_doubt(checks)
     what = f"{len(doubted):,} sure edge{'' if len(doubted) == 1 else 's'} ({edges_in_words(doubted)})"
     first, others = warnings[0], len(warnings) - 1
     more = f"The checks have {others} more warning{'' if others == 1 else 's'}." if others else ""
