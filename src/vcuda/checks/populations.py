@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from vcuda.checks.subject import Subject
 
@@ -126,7 +125,7 @@ def _fitted(designs: list[np.ndarray], residuals: np.ndarray, chances: np.ndarra
             deviations.append(np.maximum(spread, LEAST_SD))
         groups = _Groups(np.log(shares / shares.sum()), weights, deviations)
         joint = groups.log_densities(designs, residuals).sum(axis=1) + groups.log_shares[:, None]
-        total = logsumexp(joint, axis=0)
+        total = np.logaddexp(joint[0], joint[1])
         member = np.exp(joint - total)
         if total.sum() - before < 1e-3 * n / 100:
             break
@@ -136,4 +135,4 @@ def _fitted(designs: list[np.ndarray], residuals: np.ndarray, chances: np.ndarra
 
 def _log_likelihood(groups: _Groups, designs: list[np.ndarray], residuals: np.ndarray) -> float:
     joint = groups.log_densities(designs, residuals).sum(axis=1) + groups.log_shares[:, None]
-    return float(logsumexp(joint, axis=0).sum())
+    return float(np.logaddexp(joint[0], joint[1]).sum())

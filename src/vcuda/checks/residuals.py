@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtr, chdtrc, ndtr
 
-from vcuda.checks.statistics import added_features_test, bonferroni, moments_test, normal_scores, two_sided
+from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest, two_sided
 from vcuda.checks.subject import Subject
 
 # Skewness and excess kurtosis of residuals below these change nothing that matters.
@@ -46,9 +46,8 @@ class Tested(NamedTuple):
     departures: list[Departure]
 
 
-def _tested(departures: list[Departure], tests: int | None = None) -> Tested:
-    count = len(departures) if tests is None else tests
-    return Tested(bonferroni([one.p_value for one in departures], count), count, departures)
+def _tested(departures: list[Departure]) -> Tested:
+    return Tested(smallest([one.p_value for one in departures]), len(departures), departures)
 
 
 def shape(subject: Subject) -> Tested:
@@ -137,7 +136,7 @@ def predictive(subject: Subject) -> Tested:
         p_spread = 2 * float(min(chdtr(n, squares), chdtrc(n, squares)))
         largest = float(np.abs(own).max())
         p_largest = float(-np.expm1(n * np.log1p(-2 * ndtr(-largest))))
-        p_value = min(1.0, 2 * min(p_spread, p_largest))
+        p_value = smallest([p_spread, p_largest])
         ratio = float(np.sqrt(squares / n))
         if p_largest < p_spread:
             words = f"a value lies {largest:.1f} standard deviations from what is expected"

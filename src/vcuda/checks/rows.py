@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vcuda.checks.residuals import Departure, Tested
-from vcuda.checks.statistics import added_features_test, bonferroni, normal_scores, two_sided
+from vcuda.checks.statistics import added_features_test, corrected, normal_scores, smallest, two_sided
 from vcuda.checks.subject import Subject
 from vcuda.data.dataset import Dataset
 
@@ -66,8 +66,8 @@ def order(subject: Subject) -> Serial:
                 first = float(products.mean() / np.mean(own**2)) if products.size else 0.0
             if abs(z) > abs(best):
                 best, best_lag = z, lag
-        p_lag = min(1.0, len(lags) * float(two_sided(best)))
-        p_value = min(1.0, 2 * min(p_lag, p_drift))
+        p_lag = corrected(float(two_sided(best)), len(lags))
+        p_value = smallest([p_lag, p_drift]) if not keys else p_lag
         lag_one[column] = first
         if p_lag <= p_drift or abs(best) > SERIAL_Z:
             distance = "neighbouring rows" if best_lag == 1 else f"rows {best_lag} apart"
@@ -76,7 +76,7 @@ def order(subject: Subject) -> Serial:
         else:
             words = "residuals drift along the rows"
             found.append(Departure((column,), p_value, best, p_drift < float(two_sided(SERIAL_Z)), words))
-    return Serial(Tested(bonferroni([one.p_value for one in found]), len(found), found), keys, lag_one)
+    return Serial(Tested(smallest([one.p_value for one in found]), len(found), found), keys, lag_one)
 
 
 def _without(values: np.ndarray, features: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
 from vcuda.checks.populations import LEAST_SHARE, populations
 from vcuda.checks.residuals import Departure, Tested
+from vcuda.checks.statistics import corrected
 from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
 from vcuda.data.messages import listed
 
@@ -145,18 +146,19 @@ class _Run:
         if self.copies.are_many and self.copies.rows - self.copies.copies >= LEAST_ROWS:
             # Copies depend on each other; what else there is shows in the rest.
             table = table.select(self.copies.first)
+        self.started = time.perf_counter()
         self.subject = subject_of(posterior, table, edges, ordered=ordered, seed=seed, deadline=deadline)
 
     def all(self) -> Checks:
         subject = self.subject
         failed = self._residual_checks()
-        if subject.joined:
-            self._influence()
+        view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
         if failed and not self._depends_on_order(failed):
             failed |= self._tested({POPULATIONS: lambda: _as_tested(subject)})
         self._copies()
         self._imputations()
-        view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
+        if subject.joined:
+            self._influence()
         for name, departures in failed.items():
             self.findings.append(self._finding(name, departures, view))
         self._turned(failed, view)
@@ -168,9 +170,11 @@ class _Run:
         if self.subject.late:
             self.skipped.append(name)
             return None
-        started = time.perf_counter()
         found = run()
-        self.made.append(Made(name, p_value(found), time.perf_counter() - started, self.subject.n))
+        # The first check has the residuals in its time.
+        now = time.perf_counter()
+        self.made.append(Made(name, p_value(found), now - self.started, self.subject.n))
+        self.started = now
         return found
 
     def _residual_checks(self) -> dict[str, list[Departure]]:
@@ -202,7 +206,9 @@ class _Run:
         failed, level = dict[str, list[Departure]](), ERROR / len(WITH_P_VALUE)
         for name, run in checks.items():
             tested = self._timed(name, run, lambda one: one.p_value)
-            found = [] if tested is None else [one for one in tested.departures if one.p_value * tested.tests <= level]
+            if tested is None:
+                continue
+            found = [one for one in tested.departures if corrected(one.p_value, tested.tests) <= level]
             if found:
                 failed[name] = found
         return failed

@@ -6,6 +6,7 @@ were fitted, and what the fit has removed already is removed from the alternativ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -100,8 +101,12 @@ def _basis(columns: np.ndarray) -> np.ndarray:
     return np.asarray(left[:, sizes > 1e-6])
 
 
-def bonferroni(p_values: np.ndarray | list[float], tests: int | None = None) -> float:
-    """The smallest of several p-values, corrected for their number."""
+def smallest(p_values: Sequence[float] | np.ndarray) -> float:
+    """The p-value of the smallest of several independent p-values (Šidák)."""
     found = np.asarray(p_values, dtype=np.float64)
-    count = found.size if tests is None else tests
-    return float(min(1.0, count * found.min())) if found.size else 1.0
+    return corrected(float(found.min()), found.size) if found.size else 1.0
+
+
+def corrected(p_value: float, tests: int) -> float:
+    """How often the smallest of so many independent p-values would be as small."""
+    return float(-np.expm1(tests * np.log1p(-min(p_value, 1 - 1e-16))))
