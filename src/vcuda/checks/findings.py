@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, Literal, overload
 
@@ -65,8 +65,9 @@ class Finding:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Finding:
         """The finding that :meth:`to_json` described."""
+        known = {field.name: stored[field.name] for field in fields(cls)}
         edges = tuple((str(source), str(target)) for source, target in stored["edges"])
-        return cls(**{**stored, "columns": tuple(stored["columns"]), "edges": edges})
+        return cls(**{**known, "columns": tuple(stored["columns"]), "edges": edges})
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,6 @@ class Checks(Sequence[Finding]):
         """The checks that :meth:`to_json` described."""
         return cls(
             tuple(Finding.from_json(finding) for finding in stored["findings"]),
-            tuple(Made(**made) for made in stored["made"]),
+            tuple(Made(*(made[field.name] for field in fields(Made))) for made in stored["made"]),
             str(stored.get("not_made", "")),
         )

@@ -140,6 +140,7 @@ def show_model_checks(run: Path, *, as_json: bool) -> None:
 
 
 def _print_findings(posterior: Posterior) -> None:
+    from vcuda.posterior.posterior import as_sentence
     from vcuda.posterior.status import edges_in_words
 
     console, checks, status, summary = results(), posterior.checks(), posterior.status, posterior.summary()
@@ -154,6 +155,8 @@ def _print_findings(posterior: Posterior) -> None:
         if finding.edges:
             say(console, f"  Edges in doubt: {edges_in_words(finding.edges, most=EDGES_LISTED)}.")
         say(console, *(f"  {said}" for said in (finding.changes, finding.remedy) if said))
+    if checks.made and checks.not_made:
+        say(console, "", as_sentence([checks.not_made]))
     say(console, "", status.unseen.sentence, status.arithmetic.sentence, "")
     if checks.made:
         show_table(

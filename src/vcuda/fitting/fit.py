@@ -20,6 +20,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
+from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
@@ -30,7 +31,7 @@ from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.edge_prior import prior_of_rules
-from vcuda.infer.progress import silent
+from vcuda.infer.progress import Progress, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -38,7 +39,7 @@ from vcuda.models import FAMILIES, MODELS
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
-from vcuda.posterior.posterior import Outcome
+from vcuda.posterior.posterior import NOT_CHECKED, Outcome
 from vcuda.posterior.provenance import Provenance
 
 
@@ -116,7 +117,6 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if known:
         info["choice"]["sentences"].append(known.sentence())
     info["choice"]["sentences"] += in_words(table.design, table.names)
-    checks = Checks()
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec
     provenance = Provenance(
         {
@@ -137,19 +137,27 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             **kept.to_dict(),
         }
     )
-    status = outcome.status.described_by(checks)
-    for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
-        if part.severity:
-            warnings.warn(part.sentence, category, stacklevel=4)
-    return Posterior(
+    posterior = Posterior(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
-        status=status,
+        status=outcome.status,
         diagnostics=outcome.diagnostics,
         trace=outcome.trace,
         provenance=provenance,
-        model_checks=checks,
     )
+    checks = NOT_CHECKED
+    if spec.checks and outcome.status.code not in ("interrupted", "failed"):
+        try:
+            progress(Progress(1, 1, "checking the model"))
+            checks = checks_of_fit(posterior, table, edges)
+        except KeyboardInterrupt:
+            checks = Checks(not_made="they were interrupted; posterior.checks(table) makes them")
+    posterior = posterior.with_checks(checks)
+    status = posterior.status
+    for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
+        if part.severity:
+            warnings.warn(part.sentence, category, stacklevel=4)
+    return posterior
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:

@@ -27,7 +27,7 @@ from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.drafts import check_new_file, workshop
-from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.posterior import Posterior, as_sentence
 from vcuda.posterior.status import edges_in_doubt, edges_in_words
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
@@ -241,6 +241,8 @@ def _model_checks(checks: Checks) -> str:
             f'<article class="finding {finding.severity}"><h3>{_text(finding.severity.capitalize())}: '
             f"{_text(finding.check)}</h3>{_paragraphs(filter(None, said))}</article>"
         )
+    if checks.made and checks.not_made:
+        parts.append(_paragraphs([as_sentence([checks.not_made])]))
     if checks.made:
         rows = (
             (made.check, "" if made.p_value is None else f"{made.p_value:.2g}", f"{made.rows:,}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from vcuda.summaries.structures import NamedGraph
 
 
-NO_CHECKS = Checks()
-
-
 def as_sentence(parts: Sequence[str]) -> str:
     """Several remarks as one sentence, with a capital and a full stop."""
     joined = "; ".join(parts)
@@ -54,12 +51,16 @@ class Outcome(NamedTuple):
     trace: dict[str, np.ndarray]
 
 
+NOT_CHECKED = Checks(not_made="this posterior was made without them; posterior.checks(table) makes them")
+
+
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """A posterior distribution over DAGs on named variables.
 
     Made by :func:`vcuda.fit` or :meth:`load`. ``provenance`` says how it was made (engine, model, prior, seed,
-    versions, fingerprint of the data, seconds), ``status``, :meth:`checks` and ``diagnostics`` how far to trust it.
+    versions, fingerprint of the data, seconds), ``status`` and ``diagnostics`` how far to trust it; ``checked`` is what
+    :meth:`checks` returns.
     """
 
     names: tuple[str, ...]
@@ -68,7 +69,7 @@ class Posterior:
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
     provenance: Provenance
-    model_checks: Checks = NO_CHECKS
+    checked: Checks = NOT_CHECKED
 
     def __post_init__(self) -> None:
         if not isinstance(self.provenance, Provenance):
@@ -164,9 +165,26 @@ class Posterior:
         values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 
-    def checks(self) -> Checks:
-        """What the model checks found: where the rows differ from the model, which edges hang on it, and what to do."""
-        return self.model_checks
+    def with_checks(self, checked: Checks) -> Posterior:
+        """The same posterior with these model checks, and a status that says what they found."""
+        return replace(self, checked=checked, status=self.status.described_by(checked))
+
+    def checks(self, data: Any = None) -> Checks:
+        """How far the model describes the rows: what the model checks found, and which edges hang on it.
+
+        They are made at the end of a fit and stored with the run. Of a run without them ``made`` is empty, and
+        ``not_made`` says why.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, to make the checks anew.
+        """
+        if data is None:
+            return self.checked
+        from vcuda.fitting.checking import checks_of_table
+
+        return checks_of_table(self, data)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 

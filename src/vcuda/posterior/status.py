@@ -28,7 +28,7 @@ class StatusPart(NamedTuple):
         return 0 if self.code == "not checked" else STATUS_CODES.index(self.code)
 
 
-NOT_CHECKED = "Whether the model describes these rows was not checked"
+NOT_CHECKED = StatusPart("not checked", "It was not checked whether the model describes these rows.")
 # In the words of epidemiology, whose readers look for exactly these three.
 UNSEEN = StatusPart(
     "not checked",
@@ -68,7 +68,7 @@ class Status:
     @property
     def description(self) -> StatusPart:
         """Whether the model describes the rows, by the model checks; ``"not checked"`` where none were made."""
-        return StatusPart("not checked", f"{NOT_CHECKED}.") if self.parts is None else self.parts[1]
+        return NOT_CHECKED if self.parts is None else self.parts[1]
 
     @property
     def unseen(self) -> StatusPart:
@@ -118,11 +118,12 @@ def edges_in_doubt(checks: Checks) -> list[Edge]:
 
 def _description(checks: Checks) -> StatusPart:
     if not checks.made:
-        return StatusPart("not checked", f"{NOT_CHECKED}{f': {checks.not_made}' if checks.not_made else ''}.")
+        return NOT_CHECKED._replace(sentence=f"{NOT_CHECKED.sentence} {checks.summary}")
     warnings = checks.warnings
     if not warnings:
         notes = f" ({len(checks)} note{'' if len(checks) == 1 else 's'})" if len(checks) else ""
-        return StatusPart("ok", f"The model checks found nothing that puts a sure edge in doubt{notes}.")
+        skipped = f"; {checks.not_made}" if checks.not_made else ""
+        return StatusPart("ok", f"The model checks found nothing that puts a sure edge in doubt{notes}{skipped}.")
     doubted = edges_in_doubt(checks)
     what = f"{len(doubted):,} sure edge{'' if len(doubted) == 1 else 's'} ({edges_in_words(doubted)})"
     first, others = warnings[0], len(warnings) - 1

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from vcuda.arguments import plain
+from vcuda.checks.findings import Checks
 from vcuda.data.messages import shortened
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
@@ -33,7 +34,7 @@ from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
-from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.posterior import NOT_CHECKED, Posterior, Status
 from vcuda.posterior.provenance import checked_config
 from vcuda.posterior.samples import GraphSamples
 
@@ -91,9 +92,9 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         "names": list(posterior.names),
         "law": {"kind": posterior.graph_posterior.kind, **posterior.graph_posterior.config()},
         "status": posterior.status.arithmetic._asdict(),
-        "checks": posterior.checks().to_json(),
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
+        "checks": posterior.checked.to_json(),
     }
     arrays: dict[str, Any] = {
         "edge_probabilities": posterior.edge_probabilities.to_numpy(),
@@ -148,18 +149,16 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
                 raise ValueError("its graphs are about other columns")
             if not pool.all_acyclic():
                 raise ValueError("one of its graphs has a cycle")
-        checks = config["checks"]
         posterior = Posterior(
             names=tuple(config["names"]),
             graph_posterior=graph_posterior,
-            status=Status(config["status"]["code"], config["status"]["sentence"]).described_by(checks),
+            status=Status(config["status"]["code"], config["status"]["sentence"]),
             diagnostics=config["diagnostics"],
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
-            model_checks=checks,
         )
         check_probabilities(graph_posterior.edge_probabilities(), len(posterior.names))
-        return posterior
+        return posterior.with_checks(Checks.from_json(config["checks"]) if "checks" in config else NOT_CHECKED)
     except RunError:
         raise
     except MemoryError as error:
