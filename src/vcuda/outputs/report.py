@@ -28,7 +28,7 @@ from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.drafts import check_new_file, workshop
 from vcuda.posterior.posterior import Posterior, as_sentence
-from vcuda.posterior.status import edges_in_doubt, edges_in_words
+from vcuda.posterior.status import edges_in_words
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.relations import ancestor_probabilities
@@ -88,7 +88,6 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
     made = posterior.provenance
     style, script = _asset("report.css"), _asset("report.js")
     numbers, others = report_text.diagnostics(posterior)
-    doubted = edges_in_doubt(posterior.checks())
     shell = shell_line(posterior)
     source, status = made["data"]["source"], posterior.status
     headline = f"What causes what in {Path(source).name}" if is_readable(source) else "What causes what"
@@ -100,7 +99,7 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         sure=_paragraphs(report_text.how_sure(posterior)),
         verdict=escape(report_text.verdict(status)),
         status=status.code,
-        wrong=_paragraphs(report_text.could_be_wrong(status)),
+        wrong=_paragraphs(report_text.could_be_wrong(posterior)),
         trust=_definitions(report_text.trust(status)),
         asked=_definitions(report_text.asked(posterior)),
         supported=_paragraphs(report_text.supported(posterior, agreed)),
@@ -113,7 +112,9 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         effects=_effects(effects, drawn),
         caveat=_paragraphs([status.caveat]) if effects is not None or drawn else "",
         checks=_model_checks(posterior.checks()),
-        doubt_legend=' <span class="doubt">Amber arrows are in doubt: see Checks.</span>' if doubted else "",
+        doubt_legend=' <span class="doubt">Amber arrows are in doubt: see Checks.</span>'
+        if posterior.checks().warnings
+        else "",
         notes=_paragraphs(made["data"]["notes"] or ["Nothing odd was found in the table."]),
         python=_text("\n".join(python_lines(posterior)), keep_lines=True),
         shell=f"<pre><code>{_text(shell)}</code></pre>" if shell else "",
@@ -170,7 +171,7 @@ def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray
     bent = bends(layout, edges["source"], edges["target"])
     left, right = overhang(layout, edges["source"], edges["target"], bent)
     margin = max(MARGIN[0], UNIT[0] * left + 8)
-    names, nodes, doubted = posterior.names, len(posterior.names), set(edges_in_doubt(posterior.checks()))
+    names, nodes, doubted = posterior.names, len(posterior.names), report_text.pairs_in_doubt(posterior)
     upstream: dict[str, list[Any]] | None = None
     if nodes <= MOST_VARIABLES_UPSTREAM:
         shares = ancestor_probabilities(posterior, draws=UPSTREAM_DRAWS, seed=seed).to_numpy()
@@ -189,7 +190,8 @@ def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray
         "opposite": _rounded(edges["opposite"]),
         "agreed": edges["agreed"].astype(int).tolist(),
         "doubted": [
-            int((names[i], names[j]) in doubted) for i, j in zip(edges["source"], edges["target"], strict=True)
+            int(frozenset((names[i], names[j])) in doubted)
+            for i, j in zip(edges["source"], edges["target"], strict=True)
         ],
         "bend": np.round(UNIT[0] * bent).astype(int).tolist(),
         "upstream": upstream,
@@ -224,7 +226,8 @@ def _found_edges(edges: Sequence[report_text.FirstEdge]) -> str:
     for edge in edges:
         ends = (f"<bdi>{escape(shortened(name, LONGEST_NAME))}</bdi>" for name in (edge.source, edge.target))
         said = ' <span class="open">direction open</span>' if edge.is_open else ""
-        said += ' <span class="doubt">in doubt</span>' if edge.in_doubt else ""
+        if edge.in_doubt:
+            said = ' <span class="doubt">in doubt</span>'
         arrow, percent = " — " if edge.is_open else " → ", report_text.in_percent(edge.probability)
         items.append(f"<li>{arrow.join(ends)} <strong>{percent}</strong>{said}</li>")
     return f"<ul>{''.join(items)}</ul>" if items else ""
@@ -234,12 +237,16 @@ def _model_checks(checks: Checks) -> str:
     """What was checked, what was found, which edges hang on it, and what to do."""
     parts = [f"<p>{_text(checks.summary)}</p>"]
     for finding in checks:
-        said = [finding.sentence, finding.changes, finding.remedy]
-        if finding.edges:
-            said.insert(1, f"Edges in doubt: {edges_in_words(finding.edges, most=EDGES_OF_A_FINDING)}.")
+        edges = edges_in_words(finding.edges, most=EDGES_OF_A_FINDING, arrow="→")
+        said = (
+            ("Found", finding.sentence),
+            ("What hangs on it", finding.changes),
+            ("Edges", edges),
+            ("What to do", finding.remedy),
+        )
         parts.append(
             f'<article class="finding {finding.severity}"><h3>{_text(finding.severity.capitalize())}: '
-            f"{_text(finding.check)}</h3>{_paragraphs(filter(None, said))}</article>"
+            f"{_text(finding.check)}</h3>{_definitions(pair for pair in said if pair[1])}</article>"
         )
     if checks.made and checks.not_made:
         parts.append(_paragraphs([as_sentence([checks.not_made])]))
@@ -268,7 +275,8 @@ def _effects(
         )
         return _table(head, rows, right=(2, 3, 4))
     drawn = [_figure(found) for found in curves]
-    return '<div class="curves">' + "".join(drawn) + "</div>" if drawn else ""
+    shape = "curves" if all(isinstance(found, Effect) for found in curves) else "changes"
+    return f'<div class="{shape}">{"".join(drawn)}</div>' if drawn else ""
 
 
 def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> str:
@@ -285,7 +293,7 @@ def _changes(found: SimulatedEffect) -> str:
         (low, high), unit = change.interval, change.measure.unit
         shown = f"{change.mean:.3g} {unit}".strip()
         rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
-    return f"<figure>{_table(head, rows, right=(3, 4))}<figcaption>{_text(found.answer)}</figcaption></figure>"
+    return f"<figure><figcaption>{_text(found.answer)}</figcaption>{_table(head, rows, right=(3, 4))}</figure>"
 
 
 def _categories(found: CategoryEffect) -> str:
@@ -296,7 +304,7 @@ def _categories(found: CategoryEffect) -> str:
     head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
     rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
     shown = _table(head, rows, right=range(1, width + 1))
-    return f"<figure>{shown}<figcaption>{_text(found.answer)}</figcaption></figure>"
+    return f"<figure><figcaption>{_text(found.answer)}</figcaption>{shown}</figure>"
 
 
 def _curve(found: Effect) -> str:

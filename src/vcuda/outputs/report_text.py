@@ -188,15 +188,20 @@ def in_percent(probability: float) -> str:
     return "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
 
 
+def pairs_in_doubt(posterior: Posterior) -> set[frozenset[str]]:
+    """Pairs with an edge in doubt: where its direction is open, so is what is drawn the other way round."""
+    return set(map(frozenset, edges_in_doubt(posterior.checks())))
+
+
 def first_edges(posterior: Posterior, consensus: NamedGraph) -> list[FirstEdge]:
     """The pairs that are joined with the highest probability; of a settled direction, how probable that one is."""
     edges = consensus.edges()
-    doubted, found = set(edges_in_doubt(posterior.checks())), []
+    doubted, found = pairs_in_doubt(posterior), []
     lines = zip(edges.source, edges.target, edges.probability.tolist(), edges.opposite.tolist(), strict=True)
     for source, target, probability, opposite in lines:
         is_open = probability < SURE * (probability + opposite)
         shown = probability + opposite if is_open else probability
-        found.append(FirstEdge(source, target, is_open, shown, (source, target) in doubted))
+        found.append(FirstEdge(source, target, is_open, shown, frozenset((source, target)) in doubted))
     return sorted(found, key=lambda edge: -edge.probability)[:EDGES_FIRST]
 
 
@@ -240,11 +245,25 @@ def verdict(status: Status) -> str:
     return VERDICTS[status.code]
 
 
-def could_be_wrong(status: Status) -> list[str]:
-    """What could make the answer wrong, the weakest part first; sound arithmetic is said further below."""
-    parts = [part for part in (status.arithmetic, status.description) if part.severity or part == status.description]
-    parts.sort(key=lambda part: -part.severity)
-    return [part.sentence for part in (*parts, status.unseen)]
+def could_be_wrong(posterior: Posterior) -> list[str]:
+    """What could make the answer wrong, the weakest part first; sound arithmetic is said further below.
+
+    Of the warnings of the model checks the first, without what to do: the section on checks has all of that.
+    """
+    status, warnings = posterior.status, posterior.checks().warnings
+    described = status.description.sentence
+    if warnings:
+        count, others = len(edges_in_doubt(posterior.checks())), len(warnings) - 1
+        described = f"{count:,} sure {'edge is' if count == 1 else 'edges are'} in doubt. {warnings[0].sentence} "
+        described += f"What to do, and {others} more: see Checks." if others else "What to do: see Checks."
+    if status.code == "failed":
+        return [status.arithmetic.sentence]
+    if not status.arithmetic.severity:
+        return [described, status.unseen.sentence]
+    sentences = [status.arithmetic.sentence, described]
+    if status.description.severity >= status.arithmetic.severity:
+        sentences.reverse()
+    return [*sentences, status.unseen.sentence]
 
 
 def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
@@ -268,7 +287,10 @@ def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
 def trust(status: Status) -> list[tuple[str, str]]:
     """The parts of the status, with the question that each answers."""
     return [
-        ("Does the model describe the rows?", status.description.sentence),
+        (
+            "Does the model describe the rows?",
+            "Not well enough: see Checks." if status.description.severity else status.description.sentence,
+        ),
         ("What shows in no table?", status.unseen.sentence),
         ("Is the computation sound?", status.arithmetic.sentence),
     ]

@@ -104,10 +104,10 @@ class Status:
         return "\n".join([f"Status: {self.code}", *lines])
 
 
-def edges_in_words(edges: Iterable[Edge], *, most: int = EDGES_NAMED) -> str:
+def edges_in_words(edges: Iterable[Edge], *, most: int = EDGES_NAMED, arrow: str = "->") -> str:
     """``a -> b, c -> d and 4 more``."""
     found = list(edges)
-    named = ", ".join(f"{source} -> {target}" for source, target in found[:most])
+    named = ", ".join(f"{source} {arrow} {target}" for source, target in found[:most])
     return named if len(found) <= most else f"{named} and {len(found) - most:,} more"
 
 
