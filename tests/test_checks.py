@@ -1,6 +1,8 @@
 """Model checks: silent on tables that were drawn from the model, and a finding for each way to depart from it."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ import pytest
 from scipy.stats import binom, kstest
 
 import vcuda
+from vcuda.checks import run
 from vcuda.checks.findings import Checks, Finding, Made
 from vcuda.checks.rows import copies, sorted_keys
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
@@ -16,6 +19,8 @@ from vcuda.errors import DataError
 from vcuda.posterior.predictions import predictive_of
 
 COLUMNS = list("abcd")
+PAGE = Path(__file__).parent.parent / "docs" / "checks.md"
+BLOCKS = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 
 
 def linear_table(rows: int, seed: int, columns: int = 4) -> pd.DataFrame:
@@ -57,7 +62,7 @@ def test_p_values_of_single_tests_are_uniform():
 SLOW = [pytest.param(rows, 100, marks=pytest.mark.slow) for rows in (300, 20_000)]
 
 
-@pytest.mark.parametrize(("rows", "tables"), [(300, 8), *SLOW])
+@pytest.mark.parametrize(("rows", "tables"), [(200, 5), *SLOW])
 def test_tables_from_the_model_are_quiet_and_p_values_uniform(rows, tables):
     p_values: dict[str, list[float]] = {}
     found = warned = 0
@@ -305,7 +310,7 @@ def test_a_wrong_direction_by_the_shape_of_the_noise_is_a_warning():
 
 def test_missing_values_and_experiments_leave_the_checks_quiet():
     rng, warned = np.random.default_rng(0), 0
-    for _ in range(4):
+    for _ in range(2):
         a, b = rng.normal(size=(2, 200))
         held = np.zeros((200, 3), dtype=bool)
         held[:80, 1] = True
@@ -409,3 +414,20 @@ def test_normal_scores_have_ranks_whatever_is_missing():
     scores = normal_scores(values, np.random.default_rng(0))
     assert scores[2] < min(scores[3], scores[4]) < max(scores[3], scores[4]) < scores[0]
     assert np.isfinite(scores).all()
+
+
+def test_the_page_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    text = PAGE.read_text(encoding="utf-8")
+    for content, shown in BLOCKS.findall(text):
+        exec(compile(content, "checks.md", "exec"), scope)
+        assert capsys.readouterr().out == shown
+    assert (tmp_path / "lags.png").exists()
+    for name in run.WORDS:
+        assert f"`{name}`" in text
+
+
+def test_every_check_has_words():
+    assert set(run.WORDS) == set(run.WITH_P_VALUE)
