@@ -173,6 +173,24 @@ class EqualNoiseScore(GramScore):
     def known_variance(self) -> float:
         return self.variance
 
+    @property
+    def least_variance(self) -> float:
+        """The noise variance below which rounding spoils the scores.
+
+        Sums of squares in units of the noise are differences of products of columns, and the largest of these is
+        rounded by its 2**-52nd part. With columns of like scales that is far below any noise.
+        """
+        return float(np.finfo(np.float64).eps * np.max(np.diag(self.gram)) / MOST_ROUNDING)
+
+    def rounded_away(self, other: str) -> RoundingError:
+        """What to raise where columns vary too much beside another, of variance one."""
+        largest = float(np.max(np.diag(self.gram)))
+        spread = f"{np.sqrt(largest / self.rows):.0e}" if np.isfinite(largest) else "more than 1e+150"
+        return RoundingError(
+            f"equal noise cannot be computed for columns of so different scales: the largest varies {spread} times as "
+            f"much as {other}; use unequal noise, standardise, or leave out columns that repeat others"
+        )
+
     def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray:
         return top_down_order(self, log_odds, go_on=go_on)
 
@@ -292,8 +310,16 @@ class SharedNoise(LocalScore):
         return self.shape, self.scale
 
     def at(self, value: float) -> Any:
-        """Return the score under this noise variance (in units of the smallest column variance)."""
-        variance = float(value)
+        """Return the score under this noise variance (in units of the smallest column variance).
+
+        Raises a RoundingError where the columns vary so much that rounding leaves nothing of it.
+        """
+        # A value that was clipped there went through a logarithm and back.
+        if value < (1 - 1e-9) * self.least():
+            raise self.rounded_away()
+        return self._at(float(value))
+
+    def _at(self, variance: float) -> Any:
         ridge = variance / self.weight_variance
         return self._scores.mapped(lambda part: replace(part, variance=variance, ridge=ridge, noise_prior=self.prior))
 
@@ -315,26 +341,22 @@ class SharedNoise(LocalScore):
         return likely_noise(np.diag(self.known.gram) / self.rows, self.rows)
 
     def least(self) -> float:
-        """Sums of squares in units of the noise are differences of products of columns, and the largest of these is
-        rounded by its 2**-52nd part. With columns of like scales that is far below any noise."""
-        largest = float(np.max(np.diag(self.known.gram)))
-        if not np.isfinite(largest):
+        least = self.known.least_variance
+        if not np.isfinite(least):
             raise self.rounded_away()
-        return float(np.finfo(np.float64).eps * largest / MOST_ROUNDING)
+        return least
 
     def rounded_away(self) -> RoundingError:
-        largest = float(np.max(np.diag(self.known.gram)))
-        spread = f"{np.sqrt(largest / self.rows):.0e}" if np.isfinite(largest) else "more than 1e+150"
-        return RoundingError(
-            f"equal noise cannot be computed for columns of so different scales: the largest varies {spread} times as "
-            "much as the smallest; use unequal noise, standardise, or leave out columns that repeat others"
-        )
+        return self.known.rounded_away("the smallest")
 
     def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
         order: np.ndarray | None = self.at(1.0).start_order(log_odds, go_on=go_on)
         return order
 
     def regressions(self) -> Regressions | None:
+        # Some node has no parents, so that the noise is about the smallest variance, which is the unit.
+        if self.least() > 1:
+            raise self.rounded_away()
         found = self._scores.regressions()
         return None if found is None else found._replace(weight_variance=self.weight_variance)
 
@@ -343,7 +365,7 @@ class SharedNoise(LocalScore):
     ) -> Predictive | None:
         if value is None:
             raise ConfigError("the noise variance is needed to predict with a score whose shared noise is unknown")
-        found: Predictive | None = self.at(value).predictive(data, scaling=scaling)
+        found: Predictive | None = self._at(value).predictive(data, scaling=scaling)
         return found
 
 
@@ -428,6 +450,8 @@ class EqualNoise(ScoreSpec):
             variance=variance,
         )
         if self.variance is not None:
+            if known.variance < known.least_variance:
+                raise replace(known, gram=known.gram / known.variance).rounded_away("the noise")
             return known
         return SharedNoise(known, self.weight_variance, self.noise_shape, self.noise_scale)
 
