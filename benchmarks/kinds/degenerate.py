@@ -1,4 +1,4 @@
-"""Edge probabilities of the degenerate Gaussian, the score that the package has for thousands of columns of any kind."""
+"""Edge probabilities of the degenerate Gaussian, the package's score for thousands of columns of any kind."""
 
 from __future__ import annotations
 
