@@ -349,7 +349,7 @@ def test_a_mixed_posterior_of_labels_has_its_probabilities_in_pgmpy(fake_pgmpy):
         table = network.cpds[name]
         values = np.array(table["values"])
         causes = table["evidence"] or []
-        assert values.shape == (table["variable_card"], np.prod(table["evidence_card"] or [], dtype=int))
+        assert values.shape == (table["variable_card"], np.prod(table["evidence_card"], dtype=int))
         assert values.sum(axis=0) == pytest.approx(1)
         assert [posterior.names[k] for k in np.flatnonzero(posterior.consensus().graph[:, target])] == causes
         assert set(table["state_names"]) == {name, *causes}

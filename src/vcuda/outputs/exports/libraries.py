@@ -149,7 +149,7 @@ def _probability_tables(mixed: Sequence[MixedPredictive], table: pd.DataFrame) -
                 "variable_card": levels[target].size,
                 "values": (shares / shares.sum(axis=1, keepdims=True)).T.tolist(),
                 "evidence": [names[parent] for parent in parents] or None,
-                "evidence_card": sizes or None,
+                "evidence_card": sizes,
                 "state_names": {names[k]: words[k] for k in (target, *parents.tolist())},
             }
         )
