@@ -173,24 +173,6 @@ class EqualNoiseScore(GramScore):
     def known_variance(self) -> float:
         return self.variance
 
-    @property
-    def least_variance(self) -> float:
-        """The noise variance below which rounding spoils the scores.
-
-        Sums of squares in units of the noise are differences of products of columns, and the largest of these is
-        rounded by its 2**-52nd part. With columns of like scales that is far below any noise.
-        """
-        return float(np.finfo(np.float64).eps * np.max(np.diag(self.gram)) / MOST_ROUNDING)
-
-    def rounded_away(self, other: str) -> RoundingError:
-        """What to raise where columns vary too much beside another, of variance one."""
-        largest = float(np.max(np.diag(self.gram)))
-        spread = f"{np.sqrt(largest / self.rows):.0e}" if np.isfinite(largest) else "more than 1e+150"
-        return RoundingError(
-            f"equal noise cannot be computed for columns of so different scales: the largest varies {spread} times as "
-            f"much as {other}; use unequal noise, standardise, or leave out columns that repeat others"
-        )
-
     def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray:
         return top_down_order(self, log_odds, go_on=go_on)
 
@@ -341,13 +323,20 @@ class SharedNoise(LocalScore):
         return likely_noise(np.diag(self.known.gram) / self.rows, self.rows)
 
     def least(self) -> float:
-        least = self.known.least_variance
-        if not np.isfinite(least):
+        """Sums of squares in units of the noise are differences of products of columns, and the largest of these is
+        rounded by its 2**-52nd part. With columns of like scales that is far below any noise."""
+        largest = float(np.max(np.diag(self.known.gram)))
+        if not np.isfinite(largest):
             raise self.rounded_away()
-        return least
+        return float(np.finfo(np.float64).eps * largest / MOST_ROUNDING)
 
     def rounded_away(self) -> RoundingError:
-        return self.known.rounded_away("the smallest")
+        largest = float(np.max(np.diag(self.known.gram)))
+        spread = f"{np.sqrt(largest / self.rows):.0e}" if np.isfinite(largest) else "more than 1e+150"
+        return RoundingError(
+            f"equal noise cannot be computed for columns of so different scales: the largest varies {spread} times as "
+            "much as the smallest; use unequal noise, standardise, or leave out columns that repeat others"
+        )
 
     def start_order(self, log_odds: np.ndarray, *, go_on: Callable[[], bool] = lambda: True) -> np.ndarray | None:
         order: np.ndarray | None = self.at(1.0).start_order(log_odds, go_on=go_on)
@@ -450,8 +439,6 @@ class EqualNoise(ScoreSpec):
             variance=variance,
         )
         if self.variance is not None:
-            if known.variance < known.least_variance:
-                raise replace(known, gram=known.gram / known.variance).rounded_away("the noise")
             return known
         return SharedNoise(known, self.weight_variance, self.noise_shape, self.noise_scale)
 
