@@ -57,11 +57,6 @@ def grid() -> list[list[Case]]:
     A benchmark that is stopped has then seen every departure, and a process compiles its programs once.
     """
     return [
-        [
-            Case(departure, rows, index, method)
-            for rows in ROWS
-            for departure in DEPARTURES
-            for method in methods()
-        ]
+        [Case(departure, rows, index, method) for rows in ROWS for departure in DEPARTURES for method in methods()]
         for index in range(SETS)
     ]

@@ -60,8 +60,8 @@ def simulated(nodes: int, rows: int, seed: int, **options: Any) -> Made:
 
 def _simulation(nodes: int, rows: int, seed: int, **options: Any) -> Simulation:
     """Linear, with noise of unequal variance, and as many expected edges as columns."""
-    told = {"noise": "unequal", "test_rows": 1} | options
-    return simulate("er", nodes=nodes, edges=nodes, mechanism="linear", rows=rows, seed=seed, **told)
+    settings: dict[str, Any] = {"noise": "unequal", "test_rows": 1} | options
+    return simulate("er", nodes=nodes, edges=nodes, mechanism="linear", rows=rows, seed=seed, **settings)
 
 
 def _weights(made: Simulation) -> np.ndarray:

@@ -43,13 +43,14 @@ def measure(case: Case) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the line has the status
         posterior = vcuda.fit(made.table, seed=case.index, **options)
-    found = {
+    found: dict[str, Any] = {
         "seconds": time.perf_counter() - started,
         "seconds_cpu": time.process_time() - started_cpu,
         "peak_mb": peak_memory(),
     }
     if posterior.names != tuple(made.table.columns):
-        raise ValueError(f"the fit left out columns {', '.join(sorted(set(made.table) - set(posterior.names)))}")
+        left_out = [str(name) for name in made.table.columns if name not in posterior.names]
+        raise ValueError(f"the fit left out columns {', '.join(left_out)}")
     edges = posterior.edge_probabilities.to_numpy()
     found |= ranked(edges, made.truth) | stated(edges, made.truth) | sure_edges(edges, made.truth)
     found |= {"sure_wrong": found["sure"] - found["sure_true"], "pair_log_loss": pair_log_loss(edges, made.truth)}

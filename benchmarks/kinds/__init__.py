@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kinds.cases import SUITES, Case, Group
+from benchmarks.kinds.cases import SUITES, Case
 from benchmarks.kinds.tables import page, tables
 from benchmarks.processes import Runner, first_cases, part_of, part_option, selected
 from benchmarks.records import Records
@@ -28,7 +28,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "results-kinds.md"
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks kinds", description=__doc__)
     parser.add_argument("--suite", choices=SUITES, help="by default all, one after the other")
-    parser.add_argument("--part", type=part_option, default=(1, 1), metavar="K/N", help="only part K of N parts of the runs")
+    parser.add_argument(
+        "--part", type=part_option, default=(1, 1), metavar="K/N", help="only part K of N parts of the runs"
+    )
     parser.add_argument("--only", metavar="TEXT", help="only runs whose words, as --list prints them, contain this")
     parser.add_argument("--limit", type=int, metavar="RUNS", help="measure at most so many runs of each suite now")
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="begin no run after that")
