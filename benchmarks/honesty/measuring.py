@@ -81,7 +81,12 @@ def said(posterior: Posterior) -> dict[str, Any]:
     if check is not None:
         checks = check()
         found["checks"] = [
-            {"check": one.check, "severity": one.severity, "columns": list(one.columns), "edges": list(one.edges)}
+            {
+                "check": one.check,
+                "severity": one.severity,
+                "columns": list(one.columns),
+                "edges": [list(edge) for edge in one.edges],
+            }
             for one in checks
         ]
         found["seconds_checks"] = checks.seconds
