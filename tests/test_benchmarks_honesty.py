@@ -287,7 +287,7 @@ def test_changes_of_probabilities_are_read_in_parts_of_one() -> None:
 
 def test_a_measured_line_has_all_fields() -> None:
     line = measure(TINY)
-    fields = {"ap", "sure", "sure_true", "sure_wrong", "status", "flagged", "seconds", "seconds_effects"}
+    fields = {"ap", "sure", "sure_true", "sure_wrong", "status", "flagged", "seconds", "seconds_cpu_effects"}
     assert set(line) >= fields | {"edge_probabilities", "truth", "effects", "chosen", "pair_log_loss"}
     assert line["flagged"] == (line["status"] != "ok")
     assert line["sure_wrong"] == line["sure"] - line["sure_true"]
