@@ -388,7 +388,7 @@ def test_the_runs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def made_line(case: Case, **found: object) -> dict[str, Any]:
-    pair = {"cause": 0, "outcome": 1, "truth": 0.5, "low": 0.0, "high": 1.0, "covered": True}
+    pair = {"cause": 0, "outcome": 1, "probability_zero": 0.0, "truth": 0.5, "low": 0.0, "high": 1.0, "covered": True}
     usual = {"ap": 0.9, "sure": 4, "sure_true": 4, "flagged": False, "seconds": 2.0, "commit": "abc", "effects": [pair]}
     line = case.what() | usual | found
     return line | {"sure_wrong": line["sure"] - line["sure_true"]}
@@ -396,8 +396,10 @@ def made_line(case: Case, **found: object) -> dict[str, Any]:
 
 def test_tables_say_what_holds_and_what_does_not() -> None:
     walk, control = Case("random walks", 500), Case("linear, equal noise", 500)
+    apart = {"cause": 0, "outcome": 1, "probability_zero": 1.0, "truth": 0.0, "low": 0.0, "high": 0.0, "covered": True}
+    first = made_line(control)
     lines = [
-        made_line(control),
+        first | {"effects": [*first["effects"], apart]},
         made_line(replace(control, method="unrobust"), ap=0.95, sure=4),
         made_line(walk, ap=None, sure_true=0, flagged=True),
         made_line(replace(walk, index=1), ap=None, sure_true=0),
@@ -408,7 +410,8 @@ def test_tables_say_what_holds_and_what_does_not() -> None:
     assert "controls: at most 5% of the tables are flagged | 0 of 1 (0.00) | yes |" in shown
     assert "controls: AP within 2% of the fit with `robust=False` | 0.900 against 0.950 | **no** |" in shown
     assert "controls: sure edges within 2% of the fit with `robust=False` | 4.000 against 4.000 | yes |" in shown
-    assert "controls: 90 % intervals hold the truth in 85% to 95% | 1 of 1 (1.00) | **no** |" in shown
+    assert "controls: 90 % intervals hold the truth in at least 85% | 2 of 2 (1.00) | yes |" in shown
+    assert "controls: those of effects stated with certainty, in 85% to 95% | 1 of 1 (1.00) | **no** |" in shown
     assert "random walks, 500 rows: no sure edge without a flag | 1 of 2 tables have one | **no** |" in shown
     assert "flagged | no sure edges, 0 of 1 tables not flagged | yes |" in shown
     assert "are true in tables that are not flagged | 19 of 20 (0.95) | yes |" in shown

@@ -54,9 +54,10 @@ def methods() -> tuple[Method, ...]:
 def grid() -> list[list[Case]]:
     """The first set of every departure, then the second of every departure and so on; each in a process of its own.
 
-    A benchmark that is stopped has then seen every departure, and a process compiles its programs once.
+    A benchmark that is stopped has then seen every departure, and a process compiles its programs once. The fits by
+    default come first in each set.
     """
     return [
-        [Case(departure, rows, index, method) for rows in ROWS for departure in DEPARTURES for method in methods()]
+        [Case(departure, rows, index, method) for method in methods() for rows in ROWS for departure in DEPARTURES]
         for index in range(SETS)
     ]

@@ -105,14 +105,14 @@ def effects(posterior: Posterior, made: Made, seed: int) -> list[dict[str, Any]]
     for cause, outcome in rng.choice(pairs, min(PAIRS, len(pairs)), replace=False).tolist():
         low, high, at = settings(posterior, made, cause)
         names = posterior.names[cause], posterior.names[outcome]
-        draws = changes(posterior.effect(*names, at=at, seed=seed), high - low)
+        effect = posterior.effect(*names, at=at, seed=seed)
+        draws = changes(effect, high - low)
         scale = float(made.table.iloc[:, outcome].std())
         truth = made.change(cause, outcome, low, high) / scale
         first, last = (float(end) for end in np.quantile(draws / scale, [0.05, 0.95]))
         covered = first - SLACK <= truth <= last + SLACK
-        found.append(
-            {"cause": cause, "outcome": outcome, "truth": truth, "low": first, "high": last, "covered": covered}
-        )
+        ends = {"truth": truth, "low": first, "high": last, "covered": covered}
+        found.append({"cause": cause, "outcome": outcome, "probability_zero": effect.probability_zero, **ends})
     return found
 
 
