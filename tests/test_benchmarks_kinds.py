@@ -12,10 +12,11 @@ import pytest
 
 from benchmarks import kinds
 from benchmarks.kinds import main
-from benchmarks.kinds.cases import DATA, SUITES, Case, part_of
+from benchmarks.kinds.cases import DATA, SUITES, Case
 from benchmarks.kinds.measuring import aligned, measure, problem
 from benchmarks.kinds.tables import page, tables
 from benchmarks.measures import pair_log_loss, sure_edges
+from benchmarks.processes import part_of
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.protocol import LocalScore
 

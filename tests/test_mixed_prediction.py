@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError, DataError
+from vcuda.models.gaussian_process import GaussianProcessPredictive
 from vcuda.models.glm.likelihoods import Sieve
 from vcuda.models.mixed import MixedPredictive
 from vcuda.models.mixed.columns import columns_of
@@ -197,6 +198,19 @@ def test_a_function_of_all_parents_together_is_predicted_and_drawn():
     assert np.sqrt(np.mean((predictive.column(0, np.array([1, 2]), new).mean - truth) ** 2)) < 0.25
     drawn = np.mean([node.draw(rng, None).expected(new[:, 1:]) for _ in range(30)], axis=0)
     assert np.sqrt(np.mean((drawn - truth) ** 2)) < 0.25
+
+
+def test_draws_of_a_function_of_all_parents_share_one_factorised_kernel(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((200, 3))
+    values[:, 0] = 3 * np.sin(1.5 * values[:, 1]) * values[:, 2] + 0.3 * rng.standard_normal(200)
+    node = MixedPredictive.of(Dataset(("y", "a", "b"), values), np.zeros(3, dtype=bool)).node(0, np.array([1, 2]))
+    assert node.weights[node.names.index("one function of all causes")] > 0.99
+    made, factorise = [], GaussianProcessPredictive.node
+    monkeypatch.setattr(GaussianProcessPredictive, "node", lambda *args: made.append(1) or factorise(*args))
+    for _ in range(20):
+        node.draw(rng, None)
+    assert len(made) == 1
 
 
 def test_rare_answers_stay_rare_where_the_table_does_not_say_how_rare():

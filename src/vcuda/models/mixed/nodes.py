@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from vcuda.data.scaling import Scaling
 from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessPredictive
 from vcuda.models.glm.laplace import Fitted
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
+from vcuda.models.integrated_noise import FeatureNode
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.evidence import (
     SMOOTH_BETA,
@@ -143,8 +144,13 @@ class _Together:
         mean, log_density = self.process.column(0, np.arange(1, rows.shape[1]), rows)
         return Predicted(mean + self.shift[0], log_density)
 
+    @cached_property
+    def _features(self) -> FeatureNode:
+        """All draws share the factorised kernel, which costs far more than a draw."""
+        return self.process.node(0, np.arange(1, len(self.columns) + 1))
+
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
-        drawn = self.process.node(0, np.arange(1, len(self.columns) + 1)).draw(rng, None)
+        drawn = self._features.draw(rng, None)
 
         def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location = drawn.function(self._scaled(values)) + self.shift[0]
