@@ -11,9 +11,9 @@ from vcuda.checks.statistics import added_features_test, moments_test, normal_sc
 from vcuda.checks.subject import Subject
 
 # Skewness and excess kurtosis of residuals below these change nothing that matters.
-SKEWNESS, KURTOSIS = 0.5, 1.0
+SKEWNESS, KURTOSIS = 0.8, 1.5
 # The same for the share of variance that causes explain of a residual, or of its size.
-EXPLAINED = 0.02
+EXPLAINED = 0.05
 # And for correlations between residuals of two columns.
 CORRELATION = 0.15
 # And for the ratio of the spread of the residuals to what the model expects.

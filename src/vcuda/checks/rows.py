@@ -24,7 +24,7 @@ MOST_COUNTED = 100_000
 # Copies fewer than these are nothing to speak of.
 LEAST_COPIES, LEAST_SHARE = 5, 0.01
 # Sure edges that are weighed row by row.
-MOST_EDGES = 30
+MOST_EDGES = 200
 
 
 class Serial(NamedTuple):

@@ -1,7 +1,8 @@
 """All model checks of one posterior: each in its time, one correction for all of them, and findings in words.
 
-A departure is found when its p-value, corrected for the number of columns and of checks, is below 5 %. It is a warning
-when it is also large enough to matter and there are sure edges that hang on it; otherwise a note.
+A departure is found when its p-value, corrected for the number of columns and of checks, is below 5 %, and it is large
+enough to matter: in a large table even harmless departures are significant. It is a warning when there are sure edges
+that hang on it, otherwise a note.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class _Run:
         subject = self.subject
         failed = self._residual_checks()
         view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
-        if failed and not self._depends_on_order(failed):
+        if failed and ORDER not in failed:
             failed |= self._tested({POPULATIONS: lambda: _as_tested(subject)})
         self._copies()
         self._imputations()
@@ -178,16 +179,14 @@ class _Run:
         return found
 
     def _residual_checks(self) -> dict[str, list[Departure]]:
-        """The departures that are significant, by check."""
+        """The departures that are significant and matter, by check."""
         subject = self.subject
         if subject.ordered:
             dependent = self._tested({ORDER: lambda: rows.order(subject).tested})
-            if self._depends_on_order(dependent):
+            if dependent:
                 # Other checks take the rows as independent: what they found would be the same thing again.
                 return dependent
-        else:
-            dependent = {}
-        return dependent | self._tested(
+        return self._tested(
             {
                 SHAPE: lambda: residuals.shape(subject),
                 SPREAD: lambda: residuals.spread(subject),
@@ -197,31 +196,24 @@ class _Run:
             }
         )
 
-    @staticmethod
-    def _depends_on_order(failed: dict[str, list[Departure]]) -> bool:
-        return any(one.matters for one in failed.get(ORDER, []))
-
     def _tested(self, checks: dict[str, Callable[[], Tested]]) -> dict[str, list[Departure]]:
-        """Make some checks; returns their departures that are significant."""
+        """Make some checks; returns their departures that are significant and matter."""
         failed, level = dict[str, list[Departure]](), ERROR / len(WITH_P_VALUE)
         for name, run in checks.items():
             tested = self._timed(name, run, lambda one: one.p_value)
             if tested is None:
                 continue
-            found = [one for one in tested.departures if corrected(one.p_value, tested.tests) <= level]
+            found = [one for one in tested.departures if one.matters and corrected(one.p_value, tested.tests) <= level]
             if found:
                 failed[name] = found
         return failed
 
     def _finding(self, name: str, departures: list[Departure], view: OtherView | None) -> Finding:
         subject, words = self.subject, WORDS[name]
-        # What matters first, then the surest.
-        departures = sorted(departures, key=lambda one: (not one.matters, one.p_value))
-        large = [one for one in departures if one.matters]
+        departures = sorted(departures, key=lambda one: one.p_value)
         columns = list(dict.fromkeys(column for one in departures for column in one.columns))
-        concerned = {column for one in large for column in one.columns}
         pool = subject.joined if name in ABOUT_ROWS else subject.sure
-        touched = [edge for edge in pool if concerned.intersection(edge)]
+        touched = [edge for edge in pool if set(columns).intersection(edge)]
         edges = self._hanging(name, touched, view)
         severity: Severity = "warning" if edges else "note"
         worst = departures[0]
@@ -234,7 +226,7 @@ class _Run:
             columns=tuple(subject.names[k] for k in columns),
             edges=self._named(edges),
             sentence=sentence,
-            changes=self._changes(name, edges, touched, view, bool(large)),
+            changes=self._changes(name, edges, touched, view),
             remedy=words.remedy,
             statistic=worst.statistic,
             p_value=min(one.p_value for one in departures),
@@ -249,9 +241,7 @@ class _Run:
         doubted = view.doubted
         return [edge for edge in doubted if edge in set(touched)]
 
-    def _changes(self, name: str, edges: Edges, touched: Edges, view: OtherView | None, large: bool) -> str:
-        if not large:
-            return "It is too small to change an edge."
+    def _changes(self, name: str, edges: Edges, touched: Edges, view: OtherView | None) -> str:
         if not edges:
             if not touched:
                 return "No sure edge hangs on it."

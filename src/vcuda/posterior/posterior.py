@@ -199,8 +199,8 @@ class Posterior:
         return consensus(self)
 
     def map(self, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
-        """The best of ``draws`` graphs: of the highest posterior probability where the score is at hand (linear and
-        additive models), otherwise the one drawn most often. Its ``rule`` says which.
+        """The best of ``draws`` graphs: of the highest posterior probability where the score is at hand (linear,
+        additive, categorical and mixed models), otherwise the one drawn most often. Its ``rule`` says which.
         """
         from vcuda.summaries.structures import best_graph
 
@@ -301,7 +301,9 @@ class Posterior:
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
             total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
-            ``truth``. ``"trace"``: how the fit went.
+            ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
+            fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"`` against the row
+            ``lag`` before.
         **options
             The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
         """
