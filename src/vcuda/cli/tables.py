@@ -241,4 +241,4 @@ def datasets() -> None:
             f"  Licence: {card.licence}",
             f"  Note: {card.note}",
         )
-        suggest(console, f"vcuda fit {name} -o run && vcuda evaluate run --truth {name}", label="  Try")
+        suggest(console, f"vcuda fit {name} -o run; vcuda evaluate run --truth {name}", label="  Try")
