@@ -248,7 +248,7 @@ def test_an_outlier_that_makes_an_edge_is_named():
     (warning,) = checks.warnings
     assert warning.check == "few rows"
     assert set(warning.edges[0]) == {"a", "b"}
-    assert "data rows 8" in warning.sentence
+    assert "data row 8)" in warning.sentence
     assert "predicted values" in names_of(checks)
 
 

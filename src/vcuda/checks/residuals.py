@@ -10,8 +10,9 @@ from scipy.special import chdtr, chdtrc, ndtr
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest, two_sided
 from vcuda.checks.subject import Subject
 
-# Skewness and excess kurtosis of residuals below these change nothing that matters.
-SKEWNESS, KURTOSIS = 0.8, 1.5
+# Skewness and excess kurtosis of residuals within these change nothing that matters: what is left of exponential and
+# uniform noise by a model whose noise may have any shape.
+SKEWNESS, LIGHT, HEAVY = 0.8, -1.0, 1.5
 # The same for the share of variance that causes explain of a residual, or of its size.
 EXPLAINED = 0.05
 # And for correlations between residuals of two columns.
@@ -55,7 +56,7 @@ def shape(subject: Subject) -> Tested:
     found = []
     for column in subject.columns:
         skewness, kurtosis, p_value = moments_test(subject.residuals[:, column])
-        matters = abs(skewness) > SKEWNESS or kurtosis > KURTOSIS or kurtosis < -0.5 * KURTOSIS
+        matters = abs(skewness) > SKEWNESS or not LIGHT < kurtosis < HEAVY
         words = f"skewness {skewness:.2g}, excess kurtosis {kurtosis:.2g}"
         statistic = skewness if abs(skewness) > SKEWNESS else kurtosis
         found.append(Departure((column,), p_value, statistic, matters, words))

@@ -294,10 +294,11 @@ class _Run:
                 edges=self._named(edges),
                 sentence=(
                     f"All evidence for {self._listed(edges)} comes from {len(numbers)} of {self.subject.n:,} rows "
-                    f"(data rows {named}{' and others' if len(numbers) > NAMED else ''})."
+                    f"(data {'row' if len(numbers) == 1 else 'rows'} {named}"
+                    f"{' and others' if len(numbers) > NAMED else ''})."
                 ),
-                changes="Without these rows the other rows would speak against the edge.",
-                remedy="Look at these rows: if they are errors, correct or leave them out, and fit again.",
+                changes=f"{self._listed(edges)}: the other rows speak against an edge.",
+                remedy="Look at what is special there: if it is an error, correct it or leave it out, and fit again.",
                 statistic=float(len(numbers)),
             )
         )
