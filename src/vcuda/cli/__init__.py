@@ -88,7 +88,7 @@ app = typer.Typer(
     epilog="Start with: vcuda fit sachs -o run",
 )
 app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
-app.command(cls=Command, epilog="Examples: vcuda check table.csv; vcuda check run")(check)
+app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit: vcuda check run")(check)
 app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
 app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
 app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
