@@ -16,7 +16,7 @@ import numpy as np
 from vcuda.checks import residuals, rows
 from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
-from vcuda.checks.populations import LEAST_SHARE, populations
+from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.statistics import corrected
 from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
@@ -153,9 +153,9 @@ class _Run:
     def all(self) -> Checks:
         subject = self.subject
         failed = self._residual_checks()
+        if ORDER not in failed:
+            failed |= self._tested({POPULATIONS: lambda: _as_tested(subject, thorough=bool(failed))})
         view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
-        if failed and ORDER not in failed:
-            failed |= self._tested({POPULATIONS: lambda: _as_tested(subject)})
         self._copies()
         self._imputations()
         if subject.joined:
@@ -373,10 +373,14 @@ class _Run:
         return ", ".join(shown) + more
 
 
-def _as_tested(subject: Subject) -> Tested:
-    """Two populations as one departure."""
-    p_value, share, columns = populations(subject)
-    words = f"{share:.0%} of the rows differ from the others"
-    matters = share >= LEAST_SHARE and len(columns) >= 2
-    named: Sequence[int] = columns or subject.columns
-    return Tested(p_value, 1, [Departure(tuple(named), p_value, share, matters, words)])
+def _as_tested(subject: Subject, *, thorough: bool) -> Tested:
+    """Two populations as one departure; by residuals too, which takes longer, where another check has failed."""
+    found = [one for one in (normal_populations(subject), populations(subject) if thorough else None) if one]
+    if not found:
+        return Tested(None, 0, [])
+    best = min(found, key=lambda one: one.p_value)
+    p_value = corrected(best.p_value, len(found))
+    words = f"{best.share:.0%} of the rows differ from the others"
+    matters = best.share >= LEAST_SHARE and len(best.columns) >= 2
+    named: Sequence[int] = best.columns or subject.columns
+    return Tested(p_value, 1, [Departure(tuple(named), p_value, best.share, matters, words)])
