@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from vcuda.checks.statistics import added_features_test, moments_test, normal_sc
 from vcuda.data.reading import as_dataset, new_rows
 from vcuda.errors import DataError
 from vcuda.posterior.predictions import predictive_of
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
 
 COLUMNS = list("abcd")
 PAGE = Path(__file__).parent.parent / "docs" / "checks.md"
@@ -303,6 +306,25 @@ def test_a_wrong_direction_by_the_shape_of_the_noise_is_a_warning():
     assert len(sure), "the example should have a sure direction"
     warning = next(one for one in posterior.checks().warnings if one.check == "shape of residuals")
     assert set(warning.edges[0]) == {"a", "b"}
+
+
+def test_what_a_wrong_edge_leaves_is_no_fault_of_the_model():
+    """With a curve only one direction describes the rows; a posterior that allows both must not be flagged."""
+    rng = np.random.default_rng(3)
+    cause = rng.normal(size=400)
+    table = pd.DataFrame({"a": cause, "b": np.tanh(1.5 * cause) + 0.2 * rng.normal(size=400)})
+    posterior = vcuda.fit(table, model="additive", engine="exact", checks=False)
+    assert not posterior.checks(table).findings
+    wrong = GraphSamples.from_counts(("a", "b"), np.array([1]), np.array([1]), np.array([0]))
+    right = GraphSamples.from_counts(("a", "b"), np.array([1]), np.array([0]), np.array([1]))
+
+    def open_between(share: float) -> Checks:
+        pool = GraphSamples.joined([wrong, right], [share, 1 - share])
+        both = SampledGraphs(pool, np.array([[0, 1 - share], [share, 0]]), posterior.graph_posterior.predictive)
+        return replace(posterior, graph_posterior=both).checks(table)
+
+    assert {"curves", "spread and causes"} & names_of(open_between(1.0))
+    assert not open_between(0.6).findings
 
 
 # Tables of other kinds ---------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """Two populations: whether rows fall into two groups that differ in several columns at once.
 
-Residuals are described by a mixture of two regressions on the causes for each column. Under one hypothesis every column
-has groups of its own, so that noise of any shape is covered; under the other all columns share them. The second is
-fitted to one half of the rows and must describe the other half better than the first does, which was fitted to that
-half. The ratio of likelihoods is then a valid test, whatever its distribution: P(ratio >= 1 / p) <= p.
+Two groups are fitted to one half of the rows, and must describe the other half better than a model that was fitted to
+that half too. The ratio of likelihoods is then a valid test, whatever its distribution: P(ratio >= 1 / p) <= p.
+
+For tables of numbers each group is jointly normal, and is compared with the fitted model itself. Of any table the
+residuals can be asked: they are described by a mixture of two regressions on the causes for each column. Under one
+hypothesis every column has groups of its own, so that noise of any shape is covered; under the other all columns share
+them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ STARTS = 4
 LEAST_SD = 0.15
 MOST_CAUSES = 4
 LEAST_ROWS = 100
+# Normal groups of more columns have too many numbers.
+MOST_NORMAL = 20
 # A population of a smaller share is called outliers.
 LEAST_SHARE = 0.05
 
@@ -47,8 +52,90 @@ class _Groups(NamedTuple):
         return found
 
 
+def normal_populations(subject: Subject) -> Populations | None:
+    """Whether two jointly normal groups describe the rows better than the model; None unless all columns are numbers,
+    few, and known in most rows."""
+    table, d = subject.table, len(subject.names)
+    known = np.ones(subject.n, dtype=bool) if table.missing is None else ~table.missing[subject.rows].any(axis=1)
+    if d < 2 or d > MOST_NORMAL or len(subject.columns) < d or set(table.kinds) != {"number"}:
+        return None
+    if table.interventions is not None or known.sum() < max(LEAST_ROWS, 20 * d):
+        return None
+    values = subject.scaled[known]
+    scale = values.std(axis=0)
+    values = (values - values.mean(axis=0)) / scale
+    rng = subject.rng(7)
+    shuffled = rng.permutation(len(values))
+    first, second = shuffled[: len(values) // 2], shuffled[len(values) // 2 :]
+    groups = max(
+        (_normal_groups(values[first], start) for start in _starts(values[first], [], rng)),
+        key=lambda found: float(np.logaddexp(*_normal_joint(found, values[first])).sum()),
+    )
+    described = float(np.logaddexp(*_normal_joint(groups, values[second])).sum()) - second.size * np.log(scale).sum()
+    rows = subject.scaled[known][second]
+
+    def log_density(column: int, parents: np.ndarray) -> float:
+        return float(subject.predictive.column(column, parents, rows).log_density.sum())
+
+    columns = [log_density(column, subject.parents(column)) for column in range(d)]
+    if sum(columns) < described:
+        # Another probable graph may describe them better.
+        for column in range(d):
+            others = [one.parents(column) for one in subject.others([column])] if not subject.late else []
+            columns[column] = max([columns[column], *(log_density(column, own) for own in others)])
+    model = sum(columns)
+    unit = [np.sqrt(np.diag(own)) for own in groups.covariances]
+    apart = np.abs(groups.means[0] - groups.means[1]) / np.sqrt(0.5 * (unit[0] ** 2 + unit[1] ** 2))
+    correlations = [own / np.outer(u, u) for own, u in zip(groups.covariances, unit, strict=True)]
+    turned = np.abs(correlations[0] - correlations[1]).max(axis=1)
+    differ = np.flatnonzero((apart > 0.5) | (turned > 0.4) | (np.abs(np.log(unit[0] / unit[1])) > 0.4))
+    p_value = float(np.exp(min(0.0, model - described)))
+    return Populations(p_value, float(np.exp(groups.log_shares.min())), tuple(differ.tolist()))
+
+
+class _NormalGroups(NamedTuple):
+    """Two groups by log share ``(2,)``, means ``(2, d)`` and covariances ``(2, d, d)``."""
+
+    log_shares: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+
+def _normal_joint(groups: _NormalGroups, values: np.ndarray) -> np.ndarray:
+    """The log density ``(2, n)`` of each row in each group, with the group's share."""
+    found = np.empty((2, len(values)))
+    for g in range(2):
+        factor = np.linalg.cholesky(groups.covariances[g])
+        away = np.linalg.solve(factor, (values - groups.means[g]).T)
+        found[g] = groups.log_shares[g] - 0.5 * (away**2).sum(axis=0) - np.log(np.diag(factor)).sum()
+    return found - 0.5 * values.shape[1] * np.log(2 * np.pi)
+
+
+def _normal_groups(values: np.ndarray, chances: np.ndarray) -> _NormalGroups:
+    """Two jointly normal groups by expectation and maximisation, from chances ``(n,)`` of the second."""
+    n, d = values.shape
+    member, before = np.stack([1 - chances, chances]), -np.inf
+    for _ in range(ITERATIONS):
+        counts = member.sum(axis=1)
+        means = (member @ values) / counts[:, None]
+        covariances = np.empty((2, d, d))
+        for g in range(2):
+            centred = values - means[g]
+            # As if some rows of the usual spread, without correlations, belonged to each group.
+            covariances[g] = ((centred.T * member[g]) @ centred + d * LEAST_SD * np.eye(d)) / (counts[g] + d)
+        shares = np.clip(counts / n, 0.02, 0.98)
+        groups = _NormalGroups(np.log(shares / shares.sum()), means, covariances)
+        joint = _normal_joint(groups, values)
+        total = np.logaddexp(*joint)
+        member = np.clip(np.exp(joint - total), 1e-9, 1.0)
+        if total.sum() - before < 1e-5 * n:
+            break
+        before = float(total.sum())
+    return groups
+
+
 def populations(subject: Subject) -> Populations:
-    """Test for two populations among the rows that are looked at."""
+    """Test for two populations among the rows that are looked at, by their residuals."""
     rng, columns = subject.rng(5), list(subject.columns)
     nothing = Populations(1.0, 0.0, ())
     if subject.n < LEAST_ROWS or len(columns) < 2:

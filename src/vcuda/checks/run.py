@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from vcuda.checks import residuals, rows
 from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
-from vcuda.checks.populations import LEAST_SHARE, populations
+from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.statistics import corrected
 from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
@@ -50,6 +51,15 @@ MOST_TURNED = 2
 
 Edges = list[tuple[int, int]]
 T = TypeVar("T")
+
+
+OF_RESIDUALS: dict[str, Callable[[Subject], Tested]] = {
+    SHAPE: residuals.shape,
+    SPREAD: residuals.spread,
+    CURVES: residuals.curves,
+    PREDICTIVE: residuals.predictive,
+    PAIRS: residuals.pairs,
+}
 
 
 class _Words(NamedTuple):
@@ -153,9 +163,9 @@ class _Run:
     def all(self) -> Checks:
         subject = self.subject
         failed = self._residual_checks()
+        if ORDER not in failed:
+            failed |= self._tested({POPULATIONS: partial(_populations, thorough=bool(failed))})
         view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
-        if failed and ORDER not in failed:
-            failed |= self._tested({POPULATIONS: lambda: _as_tested(subject)})
         self._copies()
         self._imputations()
         if subject.joined:
@@ -182,31 +192,39 @@ class _Run:
         """The departures that are significant and matter, by check."""
         subject = self.subject
         if subject.ordered:
-            dependent = self._tested({ORDER: lambda: rows.order(subject).tested})
+            dependent = self._tested({ORDER: lambda one: rows.order(one).tested})
             if dependent:
                 # Other checks take the rows as independent: what they found would be the same thing again.
                 return dependent
-        return self._tested(
-            {
-                SHAPE: lambda: residuals.shape(subject),
-                SPREAD: lambda: residuals.spread(subject),
-                CURVES: lambda: residuals.curves(subject),
-                PREDICTIVE: lambda: residuals.predictive(subject),
-                PAIRS: lambda: residuals.pairs(subject),
-            }
-        )
+        return self._tested(OF_RESIDUALS)
 
-    def _tested(self, checks: dict[str, Callable[[], Tested]]) -> dict[str, list[Departure]]:
+    def _tested(self, checks: dict[str, Callable[[Subject], Tested]]) -> dict[str, list[Departure]]:
         """Make some checks; returns their departures that are significant and matter."""
-        failed, level = dict[str, list[Departure]](), ERROR / len(WITH_P_VALUE)
+        failed = dict[str, list[Departure]]()
         for name, run in checks.items():
-            tested = self._timed(name, run, lambda one: one.p_value)
-            if tested is None:
-                continue
-            found = [one for one in tested.departures if one.matters and corrected(one.p_value, tested.tests) <= level]
-            if found:
-                failed[name] = found
+            found = self._timed(name, partial(self._departures, name, run), lambda one: one[0])
+            if found is not None and found[1]:
+                failed[name] = found[1]
         return failed
+
+    def _departures(self, name: str, run: Callable[[Subject], Tested]) -> tuple[float | None, list[Departure]]:
+        """The p-value of a check, and its departures that are significant and matter, whichever graph is true."""
+        tested = run(self.subject)
+
+        def counts(one: Departure) -> bool:
+            return one.matters and corrected(one.p_value, tested.tests) <= ERROR / len(WITH_P_VALUE)
+
+        def holds(one: Departure) -> bool:
+            """Whether other probable graphs leave a departure there too: what a wrong edge leaves is no fault of the
+            model."""
+            if name in (ORDER, POPULATIONS) or self.subject.late:
+                return True
+            return all(
+                any(counts(found) for again in OF_RESIDUALS.values() for found in again(other).departures)
+                for other in self.subject.others(one.columns)
+            )
+
+        return tested.p_value, [one for one in tested.departures if counts(one) and holds(one)]
 
     def _finding(self, name: str, departures: list[Departure], view: OtherView | None) -> Finding:
         subject, words = self.subject, WORDS[name]
@@ -373,10 +391,14 @@ class _Run:
         return ", ".join(shown) + more
 
 
-def _as_tested(subject: Subject) -> Tested:
-    """Two populations as one departure."""
-    p_value, share, columns = populations(subject)
-    words = f"{share:.0%} of the rows differ from the others"
-    matters = share >= LEAST_SHARE and len(columns) >= 2
-    named: Sequence[int] = columns or subject.columns
-    return Tested(p_value, 1, [Departure(tuple(named), p_value, share, matters, words)])
+def _populations(subject: Subject, *, thorough: bool) -> Tested:
+    """Two populations as one departure; by residuals too, which takes longer, where another check has failed."""
+    found = [one for one in (normal_populations(subject), populations(subject) if thorough else None) if one]
+    if not found:
+        return Tested(None, 0, [])
+    best = min(found, key=lambda one: one.p_value)
+    p_value = corrected(best.p_value, len(found))
+    words = f"{best.share:.0%} of the rows differ from the others"
+    matters = best.share >= LEAST_SHARE and len(best.columns) >= 2
+    named: Sequence[int] = best.columns or subject.columns
+    return Tested(p_value, 1, [Departure(tuple(named), p_value, best.share, matters, words)])
