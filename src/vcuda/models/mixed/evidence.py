@@ -18,7 +18,8 @@ from scipy.special import gammaln
 
 from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.glm.laplace import MOST_STEPS, Fitted, fit
+from vcuda.models.glm.compiled import fit_numbers
+from vcuda.models.glm.laplace import Fitted, better, fit
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.features import LINE
@@ -31,8 +32,6 @@ STRAIGHT_BETA = 0.25
 SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 # What a cause may change in the spread has a quarter of the prior variance of what it may change in the mean.
 SPREAD_PRECISION = 4.0
-# A part of the rows begins at the best of all rows, which is near.
-STEPS_OF_PARTS = 12
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 15.0
 # Designs have a multiple of so many features.
@@ -132,6 +131,19 @@ class Rows:
 
     def features(self, smooth: bool) -> list[np.ndarray]:
         return self._features[smooth]
+
+    @cached_property
+    def _stacked(self) -> dict[bool, tuple[np.ndarray, list[np.ndarray]]]:
+        found = {}
+        for smooth, features in self._features.items():
+            ends = 1 + np.cumsum([len(some) for some in features])
+            places = [np.arange(end - len(some), end) for some, end in zip(features, ends, strict=True)]
+            found[smooth] = np.concatenate([np.ones((1, self.count)), *features]), places
+        return found
+
+    def stacked(self, smooth: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+        """All features (f, n) behind a row of ones, and where those of each column stand."""
+        return self._stacked[smooth]
 
     @cached_property
     def straight_products(self) -> _Products:
@@ -324,20 +336,35 @@ class ColumnEvidence:
     def fitted(self, how: Description, sets: Sequence[Set]) -> tuple[Likelihood, Fitted]:
         """Fit sets that have about as many features; behind the weights of a set are those of features of zeros."""
         likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
-        width = padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
-        design = np.zeros((len(sets), 1 + width, self.rows.count))
-        design[:, 0] = 1.0
+        width = 1 + padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
+        start = self._start(how, likelihood, sets, width)
+        stacked, places = self.rows.stacked(how.smooth)
+        chosen = np.full((len(sets), width), -1)
+        chosen[:, 0] = 0
         for place, parents in enumerate(sets):
-            own = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
-            design[place, 1 : 1 + len(own)] = own
-        precision = prior_precision(how, likelihood, design.shape[1])
-        start = self._start(how, likelihood, sets, design.shape[1])
-        most = MOST_STEPS if self.before is None else STEPS_OF_PARTS
-        found = fit(likelihood, self.y, design, precision, *start, most_steps=most)
+            own = np.concatenate([chosen[0, :0], *(places[parent] for parent in parents)])
+            chosen[place, 1 : 1 + own.size] = own
+        if isinstance(likelihood, Number):
+            found = fit_numbers(likelihood, self.y, stacked, chosen, SPREAD_PRECISION, *start)
+            if self.before is None:
+                # Noise of any shape may have several best fits: begin once more, from normal noise.
+                again = self._ridge_start(how, likelihood, sets, width)
+                found = better(found, fit_numbers(likelihood, self.y, stacked, chosen, SPREAD_PRECISION, *again))
+        else:
+            design = np.where(chosen[:, :, None] >= 0, stacked[chosen], 0.0)
+            found = fit(likelihood, self.y, design, prior_precision(how, likelihood, width), *start)
         best = self.best.setdefault(how.name, {})
         for place, parents in enumerate(sets):
             best[parents] = float(found.log_evidence[place]), found.weights[place], found.shared[place]
         return likelihood, found
+
+    def _ridge_start(
+        self, how: Description, likelihood: Number, sets: Sequence[Set], width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and shared numbers of normal noise whose spread is constant."""
+        weights = np.zeros((len(sets), likelihood.predictors, width))
+        weights[:, 0], scale = self._ridge(how.smooth, sets)
+        return weights, likelihood.start(scale)
 
     def _start(
         self, how: Description, likelihood: Likelihood, sets: Sequence[Set], width: int
@@ -351,8 +378,7 @@ class ColumnEvidence:
                 _, weights[place], shared[place] = everywhere[parents]
             return weights, shared
         if isinstance(likelihood, Number):
-            weights[:, 0], scale = self._ridge(how.smooth, sets)
-            shared[:] = likelihood.start(scale)
+            weights, shared = self._ridge_start(how, likelihood, sets, width)
         elif isinstance(likelihood, NegativeBinomial):
             shared[:] = likelihood.size_centre
         known, features = self.best.get(how.name, {}), self.rows.features(how.smooth)
