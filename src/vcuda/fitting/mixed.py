@@ -99,7 +99,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
-        MixedTable(columns_of(table.kinds, table.values), table.values, table.interventions),
+        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
         [edges.allowed_parents(node).tolist() for node in range(given.d)],
         [own.tolist() for own in edges.required_parents()],
         rows=rows,

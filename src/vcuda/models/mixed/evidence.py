@@ -125,7 +125,7 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
         self.columns, self.count, self.are_shared = columns, len(values), are_shared
-        self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
+        self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
 
