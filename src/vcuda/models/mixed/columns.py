@@ -72,7 +72,7 @@ class Column:
         """
         if self.step is None:
             return self.scaled(values)
-        rng = np.random.default_rng(crc32(np.ascontiguousarray(values)))
+        rng = np.random.default_rng(crc32(values.tobytes()))
         width = np.minimum(self.step / np.exp(values), 1.0) if self.logarithm else self.step
         return self.scaled(values + width * rng.uniform(-0.5, 0.5, values.size))
 

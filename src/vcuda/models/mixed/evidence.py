@@ -68,6 +68,7 @@ NUMBER = (
     Description("linear, any noise", smooth=False, shape=True),
     Description("smooth, any noise", smooth=True, shape=True),
     Description("smooth, spread by causes", smooth=True, spread=True),
+    Description("linear, any noise, spread by causes", smooth=False, shape=True, spread=True),
     Description("smooth, any noise, spread by causes", smooth=True, shape=True, spread=True),
     TOGETHER,
 )
@@ -79,9 +80,16 @@ COUNT = tuple(
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
 
 
-def descriptions_of(kind: str) -> tuple[Description, ...]:
+# What a direction may hang on: all descriptions of a number compete, or only those that take its noise as of any shape,
+# with a spread that is constant or one that depends on the causes.
+EVERY = NUMBER
+CONSTANT_SPREAD = tuple(how for how in NUMBER if how.shape and not how.spread)
+ANY_SPREAD = tuple(how for how in NUMBER if how.shape and how.spread)
+
+
+def descriptions_of(kind: str, of_numbers: tuple[Description, ...] = EVERY) -> tuple[Description, ...]:
     """The descriptions of a column of some kind, equally plausible before the table is seen."""
-    return NUMBER if kind == "number" else COUNT if kind == "count" else CODED
+    return of_numbers if kind == "number" else COUNT if kind == "count" else CODED
 
 
 def padded(width: int) -> int:
@@ -197,43 +205,46 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
-        # By description, the sets for which it is the best, or nearly so.
-        self.near: dict[str, set[Set]] = {}
+        # The evidence of sets by the name of the description.
+        self.heights: dict[str, dict[Set, float]] = {}
 
-    def average(self, sets: Sequence[Set], *, together: bool = True) -> np.ndarray:
+    def average(
+        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
+    ) -> np.ndarray:
         """The log evidence (s,), with every description as plausible as the others before the table is seen."""
-        every = np.stack(list(self.by_description(sets, together=together).values()))
+        every = np.stack(list(self.by_description(sets, of_numbers, together=together).values()))
         top = every.max(axis=0)
         return top + np.log(np.exp(every - top).mean(axis=0))
 
-    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
+    def by_description(
+        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
+    ) -> dict[str, np.ndarray]:
         """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
 
-        ``together``: also with one function of all parents, which takes longest.
+        ``of_numbers``: the descriptions that a number may have. ``together``: also with one function of all parents,
+        which takes longest.
         """
         found = {}
-        for how in descriptions_of(self.own.kind):
-            if how.together and not together:
-                continue
+        competing = [how for how in descriptions_of(self.own.kind, of_numbers) if together or not how.together]
+        for how in competing:
             found[how.name] = np.full(len(sets), -np.inf)
-            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents)]
+            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents, competing)]
             if tried:
                 found[how.name][tried] = self.evidence(how, [sets[place] for place in tried])
-        if self.before is None:
-            heights = np.stack(list(found.values()))
-            for name, own in zip(found, heights > heights.max(axis=0) - NEAR, strict=True):
-                self.near.setdefault(name, set()).update(
-                    parents for parents, is_near in zip(sets, own, strict=True) if is_near
-                )
+            if self.before is None:
+                self.heights.setdefault(how.name, {}).update(zip(sets, found[how.name].tolist(), strict=True))
         return found
 
-    def _is_worth_trying(self, how: Description, parents: Set) -> bool:
+    def _is_worth_trying(self, how: Description, parents: Set, competing: Sequence[Description]) -> bool:
         """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
         if how.together:
             numbers = all(self.rows.columns[parent].is_number for parent in parents)
             if not (self.rows.are_shared and numbers and len(parents) > 1):
                 return False
-        return self.before is None or parents in self.before.near[how.name]
+        if self.before is None:
+            return True
+        known = self.before.heights
+        return known[how.name][parents] > max(known[other.name][parents] for other in competing) - NEAR
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
