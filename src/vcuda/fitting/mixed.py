@@ -311,7 +311,9 @@ def _searched(
             report(0.0)
             score = prepared.score
             if request.parts:
-                score = prepared.tabulation.of_part(some, VIEWS[(request.seed + number) % len(VIEWS)], on_progress=report)
+                score = prepared.tabulation.of_part(
+                    some, VIEWS[(request.seed + number) % len(VIEWS)], on_progress=report
+                )
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
