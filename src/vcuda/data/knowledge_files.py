@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vcuda.data.files import existing_file
-from vcuda.data.formats import text_records
 from vcuda.data.messages import shortened
+from vcuda.data.text_files import text_records
 from vcuda.errors import DataError, KnowledgeError
 
 # A million edges; what is larger is no file of knowledge.

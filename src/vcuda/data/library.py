@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import existing_file
-from vcuda.data.formats import check_text_size, text_records
 from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.pipes import spooled
 from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
+from vcuda.data.text_files import check_text_size, text_records
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]

@@ -15,6 +15,7 @@ from vcuda.data.categorical import category_findings
 from vcuda.data.checks import (
     Missing,
     check_columns,
+    check_index,
     check_memory,
     check_rows,
     check_scales,
@@ -225,6 +226,8 @@ def _read_and_checked(
     check_memory(raw, len(kept))
     check_size(raw, len(kept))
     names, notes = checked_names(raw, kept)
+    if how.strict and choice.columns is None:
+        check_index(raw, kept)
     read = raw.read(kept)
     check_rows(raw, read.values)
     found = examined(read, names, raw, how=how, insists=choice.columns is not None, missing=missing)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcuda.data.checks import check_index
 from vcuda.data.columns import EVERY_COLUMN, FEWEST_COLUMNS, ColumnChoice, variable_columns
 from vcuda.data.dataset import Dataset
 from vcuda.data.examination import AS_FOUND, ReadOptions, unfit_in_first_rows, with_read_options
@@ -21,6 +22,7 @@ from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.kinds import NUMBER, Kind, check_kind_names, found_kinds, kind_notes
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
+from vcuda.data.number_styles import style_notes
 from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import FloatArray
 from vcuda.data.reading import read_table
@@ -52,6 +54,7 @@ class StreamedTable:
     choice: ColumnChoice = EVERY_COLUMN
     how: ReadOptions = AS_FOUND
     unfit: Mapping[str, Unfit] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()  # on how its cells were read
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -130,7 +133,7 @@ class StreamedTable:
         drawn = replace(
             drawn,
             kinds=tuple(one.kind for one in found),
-            notes=(*drawn.notes, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
+            notes=(*drawn.notes, *self.remarks, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
             left_out=self.left_out,
         )
         return with_read_options(drawn, self.how)
@@ -189,7 +192,7 @@ class StreamedTable:
         )
         if again.fingerprint != self.statistics.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return StreamedTable(self.data, again, self.choice, self.how, self.unfit)
+        return replace(self, statistics=again)
 
 
 def open_table(
@@ -262,8 +265,13 @@ def _streamed(
     """
     insists = choice.columns is not None
     stream = open_stream(kept, interventions=interventions, choice=choice)
+    if how.strict and not insists:
+        kept_columns = variable_columns(stream.files[0], interventions, choice)
+        check_index(stream.files[0], kept_columns)
     head, unfit = stream.head(FIRST_ROWS), {}
+    remarks: tuple[str, ...] = ()
     if head is not None:
+        remarks = tuple(style_notes(head.styles, stream.names))
         unfit = unfit_in_first_rows(head, stream.names, stream.files[0], how=how, insists=insists)
     while True:
         taken = ColumnChoice.of(None, [*(choice.exclude or ()), *unfit]) if unfit else choice
@@ -274,7 +282,7 @@ def _streamed(
                 raise
             unfit |= error.unfit
         else:
-            return StreamedTable(kept, found, choice, how, unfit)
+            return StreamedTable(kept, found, choice, how, unfit, remarks)
 
 
 def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
