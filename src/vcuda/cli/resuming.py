@@ -38,11 +38,10 @@ def is_given(context: typer.Context, name: str) -> bool:
 def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
     from vcuda.data import library
-    from vcuda.data.pipes import is_piped
+    from vcuda.data.sources import file_of
 
     try:
-        path = Path(table).expanduser()
-        if table not in library.names() and (is_piped(path) or not (path.is_file() or path.is_dir())):
+        if table not in library.names() and file_of(table) is None:
             return {"table": None, "folder": None}
     except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}

@@ -29,7 +29,9 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential",
 Spread = Literal["constant", "causes"]
 
 
-@takes_fit_options("interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header")
+@takes_fit_options(
+    "interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header", "sheet", "query"
+)
 def check(table: Table, as_json: Json = False, **given: Any) -> None:
     """Say what is in a table, which kind each column has, and whether it can be used, without fitting anything."""
     from vcuda.data.examination import TableError, described

@@ -41,7 +41,6 @@ FILE_KINDS = {
     ".ndjson": "json lines",
     ".sav": "statistics",
     ".zsav": "statistics",
-    ".por": "statistics",
     ".dta": "statistics",
     ".sas7bdat": "statistics",
     ".xpt": "statistics",
@@ -137,12 +136,17 @@ def unreadable_refused(path: Path) -> Iterator[None]:
                 f"{path}: line {line:,} is not UTF-8 text: save the file as UTF-8, or read it with "
                 "pandas.read_csv(..., encoding=...) and pass that table."
             ) from None
-        reason = str(getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip("."))
-        reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
-        raise DataError(
-            f"{path}: the file cannot be read ({reason}): check that it is complete, that its extension names "
-            "its format, and that you may open it."
-        ) from None
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: Exception) -> DataError:
+    """The sentence for a file with a content that is not what it should be."""
+    reason = str(getattr(error, "strerror", None) or str(error).strip().split("\n")[0].rstrip("."))
+    reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
+    return DataError(
+        f"{path}: the file cannot be read ({reason}): check that it is complete, that its extension names its format, "
+        "and that you may open it."
+    )
 
 
 def _undecodable_line(path: Path) -> int | None:
