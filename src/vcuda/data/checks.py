@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,7 +46,7 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     """The names of the columns that are kept, by position, without spaces around them, and a note of what was done."""
     given = [raw.names[k] for k in kept]
     names = tuple(name.strip() for name in given)
-    nameless = [k for k, name in enumerate(names) if not name or re.fullmatch(r"Unnamed: \d+", name)]
+    nameless = [k for k, name in enumerate(names) if not name]
     first = names[0] if names else ""
     if nameless:
         hint = " (a separator at the end of the first line makes one)" if raw.has_header_line else ""

@@ -99,7 +99,7 @@ def variable_columns(
 ) -> list[int]:
     """The positions of the columns that are taken; the one that says what was set in each row must be there."""
     every = [name.strip() for name in raw.names]
-    index = saved_index(raw.names, wanted=(*(choice.columns or ()), target_column or ""))
+    index = saved_index(raw.names, wanted=[name for name in (*(choice.columns or ()), target_column) if name])
     if target_column is not None and target_column not in every:
         raise DataError(
             f"{raw.source}: there is no column {shortened(target_column)} that could say what was set in each "

@@ -108,6 +108,8 @@ class ArrowCopy:
         if self._writer is None or types != self._types or len(names) > len(self._names):
             self._names = [*names, *self._names[len(names) :]]
             self._rewrite(types)
+        if not rows:
+            return
         arrays += [pa.nulls(rows, kind) for kind in self._types[len(arrays) :]]
         schema = self._writer_schema
         batch = [_cast(array, kind) for array, kind in zip(arrays, self._types, strict=True)]

@@ -63,8 +63,9 @@ def as_dataset(
     ----------
     data
         A path to a file (docs/files.md has the formats) or to a pipe, "-" for standard input, the address of a
-        database, the name of a bundled table such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d) array, or a
-        Dataset, which comes back as it is. ``"book.xlsx#Sheet"`` and ``"shop.sqlite#orders"`` name a part of a file.
+        database, the name of a bundled table such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d)
+        array, or a Dataset, which comes back as it is. ``"book.xlsx#Sheet"`` and ``"shop.sqlite#orders"`` name a
+        part of a file.
     names
         The column names of an array, X1 ... Xd if not given.
     interventions

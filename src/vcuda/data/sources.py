@@ -178,10 +178,10 @@ def _in_place(work: _Copying, path: Path, part: TablePart) -> Path:
     """The file that Arrow reads: this one, or a copy of it or of what it holds."""
     extension, compressed = extension_of(path)
     kind = FILE_KINDS.get(extension)
+    if part != WHOLE and not path.is_dir():
+        existing_file(path)
     if path.is_dir() or not path.exists() or not has_table_ending(path):
         part.refuse(str(path))
-        if part.name is not None:
-            existing_file(path)
         return path  # a folder of files, or refused by who reads it
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty: a table needs a line of names and rows of numbers.")

@@ -22,9 +22,10 @@ def read_sqlite(path: Path, query: str | None, table: str | None, copy: ArrowCop
         # Read only, so that a query cannot change the file.
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
-            connection.execute("pragma trusted_schema = off")
-            known = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite\\_%' escape '\\'"
-            names = [str(row[0]) for row in connection.execute(known)]
+            for setting in ("trusted_schema = off", "query_only = on"):
+                connection.execute(f"pragma {setting}")
+            known = connection.execute("select name from sqlite_master where type in ('table', 'view')")
+            names = [str(name) for (name,) in known if not str(name).startswith("sqlite_")]
             cursor = connection.execute(query or _all_of(str(path), names, table))
             if cursor.description is None:
                 raise _no_rows(str(path))

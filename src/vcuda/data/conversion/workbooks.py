@@ -103,7 +103,7 @@ def _add(path: Path, names: list[str], rows: Iterator[Row], copy: ArrowCopy) -> 
     _flush(names, parts, [k for k in range(width) if used[k]], copy)
 
 
-def _flush(names: Sequence[str], parts: list[list[Row]], columns: Sequence[int], copy: ArrowCopy) -> None:
+def _flush(names: Sequence[str], parts: Sequence[Sequence[Row]], columns: Sequence[int], copy: ArrowCopy) -> None:
     for part in parts or ([] if copy.rows else [[]]):
         copy.add([names[k] for k in columns], [arrow_column([row[k] for row in part]) for k in columns])
 
@@ -181,7 +181,7 @@ def _open_document(path: Path) -> Iterator[Any]:
     with pd.ExcelFile(path, engine="odf") as book:
 
         def rows_of(name: str) -> Iterator[Row]:
-            frame = book.parse(name, header=None, dtype=object, keep_default_na=False, na_values=[])
+            frame = pd.read_excel(book, sheet_name=name, header=None, dtype=object, keep_default_na=False)
             return frame.itertuples(index=False, name=None)
 
         yield [str(name) for name in book.sheet_names], rows_of

@@ -92,7 +92,7 @@ class Stream:
             return None
         reader = FileReader(self.files[0], self.names, self.target_column)
         with closing(reader.batches(rows)) as batches:
-            first = next(batches, None)
+            first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return None
         table = pa.Table.from_batches([first.slice(0, rows)]).select(reader.columns)

@@ -216,10 +216,10 @@ def open_table(
     """
     from vcuda.data import library
 
-    is_bundled = isinstance(data, str) and data in library.names()
-    if is_bundled:
+    is_read = isinstance(data, Dataset) or (isinstance(data, str) and data in library.names())
+    if is_read:
         part.refuse("this table")
-    copy = None if is_bundled or isinstance(data, Dataset) else copied(data, part)
+    copy = None if is_read else copied(data, part)
     if copy is not None:
         with copy.opened() as path:
             table = open_table(
