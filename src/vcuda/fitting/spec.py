@@ -377,7 +377,7 @@ class FitSpec:
     )
     knowledge: Knowledge | str | PathLike[str] | None = option(
         None,
-        "A .toml or .csv file with what is known of the causes; every graph obeys.",
+        "A file with what is known of the causes (.toml, .csv, or of Tetrad, DAGitty, BIF); every graph obeys.",
         in_python="Or a :class:`Knowledge`. What contradicts itself is refused before the fit.",
         plain="dict",
         check=knowledge_of,
