@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +27,8 @@ import pytest
 import vcuda
 from vcuda.data import text_files
 from vcuda.data.copies import ArrowCopy, arrow_column
+from vcuda.data.formats import FILE_KINDS
+from vcuda.data.packing import PACKINGS
 from vcuda.data.reading import as_dataset
 from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.errors import ConfigError, DataError
@@ -685,3 +688,21 @@ def test_rows_keep_their_lines_where_spaces_become_tabs(folder):
     Path("t.txt").write_text('a  b\n\n1  2.5\n2  "3"\n' + "3   x4.5\n" + "4  5.5\n 5  6.5\n6 7.5 \n")
     with pytest.raises(DataError, match=r"t\.txt: data row 3 \(line 5 of the file\) of column 'b' holds 'x4.5'"):
         as_dataset("t.txt")
+
+
+# The page ------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs" / "files.md"
+BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_page_runs_and_prints_what_it_shows(folder, capsys):
+    scope: dict = {}
+    for code, shown in BLOCKS:
+        exec(compile(code, str(PAGE), "exec"), scope)
+        assert capsys.readouterr().out.split() == shown.split()
+
+
+def test_the_page_lists_every_ending():
+    text = PAGE.read_text(encoding="utf-8")
+    assert [ending for ending in (*FILE_KINDS, *PACKINGS, ".zip") if f"`{ending}`" not in text] == []
