@@ -120,7 +120,7 @@ def copied(data: Any, part: TablePart = WHOLE) -> Copy | None:
 def file_of(text: str) -> Path | None:
     """The file that a table is in, if it is in one that can be found again."""
     path = parted(text)[0]
-    return path if not is_piped(path) and (path.is_file() or path.is_dir()) else None
+    return path if _is_there(path) and not is_piped(path) and (path.is_file() or path.is_dir()) else None
 
 
 def is_source(text: str) -> bool:
@@ -130,15 +130,30 @@ def is_source(text: str) -> bool:
 
 def parted(text: str) -> tuple[Path, str | None]:
     """A path, and the name of a part of it after ``#``; a file whose own name has that sign is taken as it is."""
-    path = Path(text).expanduser()
     before, mark, name = text.rpartition("#")
-    if not mark or not before or not name or path.exists():
+    path = _at_home(text)
+    if not mark or not before or not name or _is_there(path):
         return path, None
-    file = Path(before).expanduser()
+    file = _at_home(before)
     extension = extension_of(file)[0]
     if FILE_KINDS.get(extension) in PARTED_KINDS or extension == ARCHIVE:
         return file, name
     return path, None
+
+
+def _at_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # the home of nobody
+        return Path(text)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path leads anywhere; one that no file can have does not, as who reads files says in a sentence."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _from_address(work: _Copying, part: TablePart) -> Path:
@@ -164,12 +179,8 @@ def _first(work: _Copying, given: str, part: TablePart) -> tuple[Path, TablePart
                 "standard input: it is a terminal: send a table, as in vcuda check - < table.csv, or give a path."
             )
         return work.now_at(spooled_input(work.folder())), part
-    try:
-        path, name = parted(given)
-        piped = is_piped(path)
-    except (OSError, RuntimeError, ValueError):
-        return Path(given), part  # a name that no file can have is refused by who reads files, in a sentence
-    if piped:
+    path, name = parted(given)
+    if is_piped(path):
         return work.now_at(spooled(path, work.folder())), part
     return path, part if name is None else part._replace(name=name)
 
@@ -178,9 +189,10 @@ def _in_place(work: _Copying, path: Path, part: TablePart) -> Path:
     """The file that Arrow reads: this one, or a copy of it or of what it holds."""
     extension, compressed = extension_of(path)
     kind = FILE_KINDS.get(extension)
-    if part != WHOLE and not path.is_dir():
+    is_there = _is_there(path)
+    if part != WHOLE and not is_there:
         existing_file(path)
-    if path.is_dir() or not path.exists() or not has_table_ending(path):
+    if not is_there or path.is_dir() or not has_table_ending(path):
         part.refuse(str(path))
         return path  # a folder of files, or refused by who reads it
     if path.stat().st_size == 0:
