@@ -10,6 +10,8 @@ import gzip
 import io
 import json
 import os
+import sqlite3
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +56,70 @@ def far_codes() -> pa.Array:
 
 NUMBERS = {"a": [1.5, 2.0, 3.0, 4.0, 6.0, 5.0], "b": [2.0, 1.0, 4.0, 3.0, 9.0, 5.0]}
 
+
+def archive(**members: bytes) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return sink.getvalue()
+
+
+def database(*statements: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(f"{folder}/t.sqlite")
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        return Path(folder, "t.sqlite").read_bytes()
+
+
+CSV = b"a,b,c\n" + ROWS
+BOMB = (
+    b'<?xml version="1.0"?><!DOCTYPE w [<!ENTITY a "0123456789">'
+    + b"".join(b'<!ENTITY %c "%s">' % (98 + k, b"&%c;" % (97 + k) * 10) for k in range(9))
+    + b"]><workbook>&j;</workbook>"
+)
+CONTENT_TYPES = (
+    b'<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override '
+    b'PartName="/xl/workbook.xml" '
+    b'ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/>'
+    b"</Types>"
+)
+
 TABLES: dict[str, Hostile] = {
+    # Archives, workbooks and databases.
+    "a path in an archive that climbs": Hostile("t.zip", archive(**{"../../t.csv": CSV}), "holds no table"),
+    "an archive in an archive": Hostile("t.zip", archive(**{"t.zip": archive(**{"t.csv": CSV})}), "holds no table"),
+    "an archive that is no workbook": Hostile("t.xlsx", archive(**{"t.csv": CSV}), "cannot be read"),
+    "entities of entities": Hostile(
+        "t.xlsx", archive(**{"[Content_Types].xml": CONTENT_TYPES, "xl/workbook.xml": BOMB}), "cannot be read"
+    ),
+    "a billion rows of one": Hostile(
+        "t.ods",
+        archive(**{"content.xml": b'<t number-rows-repeated="1000000000"/>'}),
+        "repeats a row 1,000,000,000 times",
+    ),
+    "a database of nothing": Hostile("t.sqlite", database(), "is empty|holds no table"),
+    "a table without rows": Hostile("t.sqlite", database("create table t (a real, b real)"), "no rows"),
+    "bytes in a database": Hostile(
+        "t.sqlite",
+        database("create table t (a, b)", *(f"insert into t values ({k}, x'ff0{k}')" for k in range(6))),
+        "holds values of type list",
+    ),
+    "text that is not UTF-8 in a database": Hostile(
+        "t.sqlite",
+        database(
+            "create table t (a, b)",
+            *(f"insert into t values ({k}.5, cast(x'ff' as text) || {k % 2})" for k in range(6)),
+        ),
+        None,
+    ),
+    "infinity in JSON": Hostile("t.json", b'{"a": [1, 2, 3, 4, 5], "b": [1, 3, 2, 9, Infinity]}', "not finite"),
+    "large numbers in JSON": Hostile(
+        "t.json", b'{"a": [1, 2, 3, 4, 5], "b": [1, 3, 2, 9, 1' + b"0" * 400 + b"]}", "not finite"
+    ),
     # Names and cells that are strange but sound.
     "a name of 100,000 letters": Hostile("t.csv", f"{LONG},b,c\n".encode() + ROWS, None),
     "names from right to left": Hostile("t.csv", "שלום,مرحبا,\u202ec\n".encode() + ROWS, None),

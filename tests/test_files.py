@@ -454,6 +454,16 @@ def test_a_copy_that_the_disk_has_no_room_for_is_refused(folder, monkeypatch):
         as_dataset("t.sqlite#orders")
 
 
+def test_rows_without_end_are_refused(folder, monkeypatch):
+    monkeypatch.setattr("vcuda.data.copies.LEAST_ROOM", 1 << 20)
+    connection = sqlite3.connect("t.sqlite")
+    rows = "with recursive r(a, b) as (select 1, 2 union all select a + 1, b * 7 % 5 from r) select * from r"
+    connection.execute(f"create view v as {rows}")
+    connection.close()
+    with pytest.raises(DataError, match="more than such a file should hold"):
+        as_dataset("t.sqlite")
+
+
 # Statistics packages -------------------------------------------------------------------------------------------
 
 

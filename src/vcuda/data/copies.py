@@ -22,6 +22,9 @@ from vcuda.memory import memory_available
 PIECE = 1 << 20
 # Rows that are taken at a time.
 BATCH_ROWS = 10_000
+# A copy of a small file may have so many bytes, and that of a larger one so many for each of its own: a view in a
+# database of somebody else may have rows without end.
+LEAST_ROOM, MOST_UNFOLDED = 1 << 29, 100
 TEMPORAL = (datetime.date, datetime.time, datetime.timedelta)  # a datetime is a date
 
 
@@ -83,10 +86,10 @@ class ArrowCopy:
     """An Arrow file that grows batch by batch; where a later batch does not fit its types, it is written again.
 
     Columns go by their positions, so that two of one name are not mixed up. It may take half of what is free on the
-    disk.
+    disk, and of a file of ``size`` bytes no more than a file of that size holds.
     """
 
-    def __init__(self, folder: Path, source: str) -> None:
+    def __init__(self, folder: Path, source: str, *, size: int | None = None) -> None:
         self.path, self._source = folder / "table.arrow", source
         self._names: list[str] = []
         self._types: list[Any] = []
@@ -94,6 +97,8 @@ class ArrowCopy:
         self._file: Any = None
         self.rows = 0
         self._room = shutil.disk_usage(folder).free // 2
+        if size is not None:
+            self._room = min(self._room, LEAST_ROOM + MOST_UNFOLDED * size)
 
     def add(self, names: Sequence[str], columns: Sequence[Any]) -> None:
         """Add rows, as arrays of Arrow; names may become more, and those that a batch lacks are missing in it."""
@@ -118,8 +123,9 @@ class ArrowCopy:
         if self._file.tell() > self._room:
             self.close()
             raise DataError(
-                f"{self._source}: a copy of the table would take more than {self._room / 1e9:,.2g} GB, half of what is "
-                f"free in {self.path.parent.parent}: take fewer rows or columns, or save the table as Parquet."
+                f"{self._source}: a copy of the table would take more than {self._room / 1e9:,.2g} GB, which is more "
+                f"than such a file should hold, or half of what is free in {self.path.parent.parent}: take fewer rows "
+                "or columns, or save the table as Parquet."
             )
 
     def relabel(self, relabelled: dict[int, tuple[Any, Callable[[Any], Any]]]) -> None:

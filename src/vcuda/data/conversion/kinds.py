@@ -57,7 +57,7 @@ def converted_file(path: Path, part: TablePart, folder: Path) -> tuple[Path, lis
         kind = "duckdb"
     is_database = kind in ("sqlite", "duckdb")
     part.refuse(str(path), sheet=kind == "workbook", query=is_database, name=is_database or kind == "workbook")
-    copy = ArrowCopy(folder, str(path))
+    copy = ArrowCopy(folder, str(path), size=path.stat().st_size)
     try:
         notes = READERS[kind](path, part, copy)
         return copy.finish(), notes
