@@ -80,6 +80,12 @@ def workbook(engine: str) -> Callable[[Path], object]:
     return write
 
 
+def after_a_letter(path: Path) -> None:
+    with pd.ExcelWriter(path, engine="openpyxl") as book:
+        pd.DataFrame({"note": ["for you"]}).to_excel(book, sheet_name="About", index=False)
+        FRAME.to_excel(book, sheet_name="Patients", index=False, startrow=2)
+
+
 def second_sheet(path: Path) -> None:
     with pd.ExcelWriter(path, engine="openpyxl") as book:
         pd.DataFrame({"other": [1.5], "numbers": [2.5]}).to_excel(book, sheet_name="About", index=False)
@@ -151,6 +157,7 @@ KINDS = {
     "parquet": Kind("t.parquet", lambda path: FRAME.to_parquet(path, index=False)),
     "feather": Kind("t.feather", lambda path: FRAME.to_feather(path)),
     "xlsx": Kind("t.xlsx", workbook("openpyxl"), package=EXCEL),
+    "xlsx, the sheet with a table": Kind("t.xlsx", after_a_letter, package=EXCEL),
     "xlsx, a sheet": Kind(
         "t.xlsx",
         second_sheet,
@@ -298,6 +305,23 @@ def test_the_password_of_a_database_is_never_shown(folder, run):
         assert answer.code == 2
         assert "me:***@host" in answer.err
         assert "s3cret" not in answer.out + answer.err
+
+
+@pytest.mark.slow
+def test_the_password_of_a_database_is_not_stored(folder, run, monkeypatch):
+    def rows(address, query, table, copy):
+        assert "s3cret" in address
+        copy.add(["weight", "cost"], [arrow_column(FRAME[name].tolist()) for name in ("weight", "cost")])
+        return []
+
+    monkeypatch.setattr("vcuda.data.sources.read_address", rows)
+    address = "postgresql://me:s3cret@host/shop#orders"
+    for command in (["check"], ["fit", "--model", "linear", "--samples", "5"]):
+        answer = run(*command, address)
+        assert answer.code == 0
+        assert "postgresql://me:***@host/shop#orders" in answer.out
+        assert "s3cret" not in answer.out + answer.err
+    assert not any(b"s3cret" in path.read_bytes() for path in Path("run").rglob("*") if path.is_file())
 
 
 def test_a_query_changes_nothing(folder, run):

@@ -91,7 +91,7 @@ def as_dataset(
     header
         Whether the first line of a text file holds names. If not, the columns are X1 ... Xd.
     sheet
-        The sheet of an Excel or OpenDocument file; by default the first that is not empty.
+        The sheet of an Excel or OpenDocument file; by default the first with a table.
     query
         A query in SQL for a SQLite or DuckDB file, or for the address of a database.
 

@@ -459,7 +459,7 @@ class FitSpec:
     )
     sheet: str | None = option(
         None,
-        "The sheet of an Excel or OpenDocument file. By default the first that is not empty.",
+        "The sheet of an Excel or OpenDocument file. By default the first with a table.",
         in_python="""The table ``"book.xlsx#Sheet"`` says the same.""",
         check=lambda value: text_of("sheet", value),
         metavar="SHEET",

@@ -102,7 +102,7 @@ def read_address(address: str, query: str | None, table: str | None, copy: Arrow
 
 
 def shown_address(address: str) -> str:
-    """An address without its password, as messages and stored runs have it."""
+    """An address without its password, as messages and stored runs have it; any other text as it is."""
     before, mark, rest = address.partition("://")
     user, at, host = rest.rpartition("@")
     name, colon, _ = user.partition(":")

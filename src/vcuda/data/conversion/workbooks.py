@@ -29,18 +29,19 @@ Row = Sequence[Any]
 
 
 def read_workbook(path: Path, sheet: str | None, copy: ArrowCopy) -> list[str]:
-    """Add the rows of a sheet: that of this name, or the first that is not empty."""
+    """Add the rows of a sheet: that of this name, or the first with two columns or more."""
     _check_size(path)
     opened = _open_document if path.suffix.lower() == ".ods" else _excel
     with opened(path) as (names, rows_of):
         chosen = [_known(path, names, sheet)] if sheet is not None else list(names)
-        for name in chosen:
-            rows = rows_of(name)
-            found = _header(rows)
-            if found is not None:
-                title_rows, header = found
-                _add(path, header, rows, copy)
-                return _notes(name, names, title_rows, asked=sheet is not None)
+        # A sheet with one column is no table, and refused if there is no other.
+        for fewest in (2, 1):
+            for name in chosen:
+                rows = rows_of(name)
+                found = _header(rows)
+                if found is not None and len(found[1]) >= fewest:
+                    _add(path, found[1], rows, copy)
+                    return _notes(name, names, found[0], asked=sheet is not None)
     what = "the workbook" if sheet is None else f"the sheet {shortened(sheet)}"
     raise DataError(f"{path}: {what} is empty: a table needs a row of names and rows of numbers.")
 
