@@ -343,6 +343,7 @@ def test_views_of_a_duckdb_file_read_no_other_file(folder):
         as_dataset("t.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["csv", "txt with spaces", "csv.bz2", "xlsx", "ods", "json lines", "sav", "sqlite, a query"]
 )
