@@ -168,7 +168,8 @@ BAD_TABLES: dict[str, BadTable] = {
         good_text_with(6, "6,0.7,0.8,9"), ("line 7 has 4 cells", "header has 3 names", "as many cells")
     ),
     "row names of R": BadTable(
-        text("a,b", *GOOD_ROWS), ("line 2 has 3 cells", "header has 2 names", "row.names = FALSE")
+        text("a,b", *(f"row{row}" for row in GOOD_ROWS)),
+        ("line 2 has 3 cells", "header has 2 names", "row.names = FALSE"),
     ),
     "UTF-8 with a bad byte": BadTable(
         binary("größe,b,c\n1,ä\xff,2\n2,ö,3\n".encode().replace("\xff".encode(), b"\xff"), "t.csv"),

@@ -71,6 +71,18 @@ def spaced(path: Path) -> None:
     path.write_text("\n".join("  ".join(f"{cell!s:>8}" for cell in row) for row in rows) + "\n")
 
 
+def of_r(separator: str) -> Callable[[Path], object]:
+    """As write.table of R has it: text in quotes, rows numbered, and no name above their numbers."""
+
+    def write(path: Path) -> None:
+        names = separator.join(f'"{name}"' for name in FRAME.columns)
+        rows = FRAME.assign(city=[f'"{city}"' for city in FRAME["city"]]).to_numpy().tolist()
+        lines = [separator.join([f'"{number}"', *map(str, row)]) for number, row in enumerate(rows, start=1)]
+        path.write_text("\n".join([names, *lines]) + "\n")
+
+    return write
+
+
 def workbook(engine: str) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         with pd.ExcelWriter(path, engine=engine) as book:
@@ -142,6 +154,8 @@ KINDS = {
     "Windows-1252": Kind("t.csv", text(encoding="cp1252"), rubbish=ONE_COLUMN),
     "UTF-16": Kind("t.txt", text("\t", encoding="utf-16"), rubbish=ONE_COLUMN),
     "a saved index": Kind("t.csv", lambda path: FRAME.to_csv(path), rubbish=ONE_COLUMN),
+    "write.table of R": Kind("t.txt", of_r(" "), rubbish=ONE_COLUMN),
+    "write.table of R, with commas": Kind("t.csv", of_r(","), rubbish=ONE_COLUMN),
     "csv.gz": Kind("t.csv.gz", content(lambda: gzip.compress(TEXT))),
     "csv.bz2": Kind("t.csv.bz2", content(lambda: bz2.compress(TEXT))),
     "csv.xz": Kind("t.csv.xz", content(lambda: lzma.compress(TEXT))),

@@ -3,6 +3,7 @@ programs, and databases. All of these are copied to a temporary folder; files th
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ from vcuda.data.formats import (
 from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.packing import packing_of, unpacked
 from vcuda.data.pipes import is_piped, spooled, spooled_input
-from vcuda.data.text_files import is_spaced, text_records
+from vcuda.data.text_files import is_irregular, text_format, text_records
 from vcuda.errors import ConfigError, DataError
 
 STANDARD_INPUT = "-"
@@ -202,7 +203,7 @@ def _in_place(work: _Copying, path: Path, part: TablePart) -> Path:
         return _in_place(work, member, part._replace(name=None))
     if kind == "text":
         part.refuse(str(path))
-        return _unspaced(work, path) if is_spaced(path) else path
+        return _regular_copy(work, path) if is_irregular(path) else path
     if compressed:
         return _in_place(work, _unpacked_copy(work, path), part)
     if kind in STREAMED_KINDS:
@@ -251,14 +252,15 @@ def _is_hidden(member: str) -> bool:
     return any(part.startswith((".", "__MACOSX")) for part in Path(member).parts)
 
 
-def _unspaced(work: _Copying, path: Path) -> Path:
-    """A copy with one tab between cells where there were spaces; every record stays on its line."""
-    import csv
-
+def _regular_copy(work: _Copying, path: Path) -> Path:
+    """A copy with one tab between cells, and a name, if an empty one, for rows that R has numbered; every record stays
+    on its line."""
     copy = work.folder() / "table.tsv"
     with open(copy, "w", encoding="utf-8", newline="") as file:
         writer, last = csv.writer(file, delimiter="\t", lineterminator="\n"), 0
         for line, record in text_records(path):
+            if not last and text_format(path).numbered:
+                record.insert(0, "")
             file.write("\n" * (line - last - 1 - "".join(record).count("\n")))
             writer.writerow(record)
             last = line

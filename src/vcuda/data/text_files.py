@@ -47,10 +47,12 @@ SPACED_ENDINGS = (".txt", ".dat", ".tab")
 
 
 class TextFormat(NamedTuple):
-    """The encoding of a text file, by its name in Python, and what separates its cells."""
+    """The encoding of a text file, by its name in Python, what separates its cells, and whether R has numbered its rows
+    in a first column that has no name."""
 
     encoding: str
     separator: str
+    numbered: bool = False
 
     @property
     def arrow_encoding(self) -> str:
@@ -73,12 +75,17 @@ def text_format(path: Path) -> TextFormat:
 def _found_format(path: Path, changed: int, size: int) -> TextFormat:
     # ``changed`` and ``size`` make the answer one about this state of the file.
     encoding = _found_encoding(path)
-    return TextFormat(encoding, _found_separator(path, encoding))
+    lines = _first_lines(path, encoding)
+    separator = _found_separator(extension_of(path)[0], lines)
+    return TextFormat(encoding, separator, _is_numbered(_records(lines, separator)))
 
 
-def is_spaced(path: Path) -> bool:
-    """Whether the cells of a text file are separated by spaces, of which there may be several."""
-    return FILE_KINDS.get(extension_of(path)[0]) == "text" and text_format(path).separator == " "
+def is_irregular(path: Path) -> bool:
+    """Whether Arrow cannot read a text file as it is: several spaces between cells, or rows that R has numbered."""
+    if FILE_KINDS.get(extension_of(path)[0]) != "text":
+        return False
+    found = text_format(path)
+    return found.separator == " " or found.numbered
 
 
 # Encoding -----------------------------------------------------------------------------------------------------
@@ -127,11 +134,9 @@ def _is_damaged(block: bytes) -> bool:
 # What separates cells -----------------------------------------------------------------------------------------
 
 
-def _found_separator(path: Path, encoding: str) -> str:
+def _found_separator(ending: str, lines: Sequence[str]) -> str:
     """The mark that cuts the first lines into equally many cells; of several the one that leaves most numbers."""
-    ending = extension_of(path)[0]
     marks = "\t,;|" if ending in (".tsv", ".tab") else ",;\t|"
-    lines = _first_lines(path, encoding)
     if not lines:
         return marks[0]
     cut = [mark for mark in marks if len(lines[0].split(mark)) > 1]
@@ -142,7 +147,7 @@ def _found_separator(path: Path, encoding: str) -> str:
         return next(iter(found))
     unquoted = re.sub(r'"[^"]*"', "", lines[0])
     in_header = next((mark for mark in marks if mark in unquoted), None)
-    if in_header is None and ending in SPACED_ENDINGS and _cut([line.strip() for line in lines], " ") is not None:
+    if in_header is None and ending in SPACED_ENDINGS and _cut(lines, " ") is not None:
         return " "
     return in_header or marks[0]
 
@@ -161,14 +166,29 @@ def _first_lines(path: Path, encoding: str) -> list[str]:
 
 def _cut(lines: Sequence[str], mark: str) -> list[list[str]] | None:
     """The cells of some lines; None where the lines do not have the same number of them, or one each."""
+    records = _records(lines, mark)
+    widths = {len(record) for record in (records[1:] if _is_numbered(records) else records)}
+    return records if len(widths) == 1 and widths != {1} else None
+
+
+def _records(lines: Sequence[str], mark: str) -> list[list[str]]:
+    """The cells of some lines; none where quotes make them endless."""
+    spaced = mark == " "
+    plain = [line.strip() for line in lines] if spaced else lines
     try:
-        records = [record for record in csv.reader(lines, delimiter=mark, skipinitialspace=mark == " ") if record]
+        records = [record for record in csv.reader(plain, delimiter=mark, skipinitialspace=spaced) if record]
     except csv.Error:
-        return None
+        return []
     if len(lines) == LINES_SHOWN and len(records) > 1:
         records.pop()  # a cell in quotes may go on beyond the last line
-    widths = {len(record) for record in records}
-    return records if len(widths) == 1 and widths != {1} else None
+    return records
+
+
+def _is_numbered(records: Sequence[Sequence[str]]) -> bool:
+    """Whether rows begin with their number and have a cell more than there are names, as write.table of R does it."""
+    return len(records) > 1 and all(
+        len(record) == len(records[0]) + 1 and record[0] == str(number) for number, record in enumerate(records[1:], 1)
+    )
 
 
 def _share_of_numbers(records: Sequence[Sequence[str]]) -> float:
@@ -182,7 +202,7 @@ def _share_of_numbers(records: Sequence[Sequence[str]]) -> float:
 def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The records of a text file, each with the line on which it ends; blank lines are left out."""
     with unreadable_refused(path):
-        encoding, separator = text_format(path)
+        encoding, separator, _ = text_format(path)
         spaced = separator == " "
         with _decoded(path, encoding) as lines:
             bounded = _BoundedLines(lines, stripped=spaced)
