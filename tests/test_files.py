@@ -576,6 +576,9 @@ def test_a_sheet_as_people_make_it(folder):
     rows_of_workbook("t.xlsx", [["a", "b", "a"], *([k, k % 3, k] for k in range(6))])
     with pytest.raises(DataError, match="the name 'a' is used by columns 1 and 3"):
         as_dataset("t.xlsx")
+    rows_of_workbook("t.xlsx", [[k, k % 3, k * 1.5] for k in range(6)])
+    with pytest.raises(DataError, match=r"first row of the sheet 'Sheet' holds only numbers \('0', '0' and '0'\)"):
+        as_dataset("t.xlsx")
     rows_of_workbook("t.xlsx", [])
     with pytest.raises(DataError, match=r"t\.xlsx: the workbook is empty"):
         as_dataset("t.xlsx")

@@ -13,6 +13,7 @@ from typing import Any
 
 from vcuda.data.copies import BATCH_ROWS, ArrowCopy, arrow_column
 from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.raw_table import is_number
 from vcuda.errors import DataError, MissingExtraError
 from vcuda.memory import memory_available
 
@@ -40,10 +41,19 @@ def read_workbook(path: Path, sheet: str | None, copy: ArrowCopy) -> list[str]:
                 rows = rows_of(name)
                 found = _header(rows)
                 if found is not None and len(found[1]) >= fewest:
+                    _check_names(path, name, found[1])
                     _add(path, found[1], rows, copy)
                     return _notes(name, names, found[0], asked=sheet is not None)
     what = "the workbook" if sheet is None else f"the sheet {shortened(sheet)}"
     raise DataError(f"{path}: {what} is empty: a table needs a row of names and rows of numbers.")
+
+
+def _check_names(path: Path, sheet: str, names: Sequence[str]) -> None:
+    if all(map(is_number, names)):
+        raise DataError(
+            f"{path}: the first row of the sheet {shortened(sheet)} holds only numbers ({listed(list(names), 3)}) where "
+            "names should be: add a row of names above it, or put a letter before each name."
+        )
 
 
 def _notes(name: str, names: Sequence[str], title_rows: int, *, asked: bool) -> list[str]:

@@ -134,7 +134,7 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnCh
     Parameters
     ----------
     data
-        The path of a CSV, TSV (also with .gz), Parquet or Feather file, or of a folder of files of one kind with the
+        The path of a text (also compressed), Parquet or Feather file, or of a folder of files of one kind with the
         same columns, which are read in the order of their names. Files whose name begins with a dot or an underscore
         are left out. Or a Dask DataFrame, which is read partition by partition.
     interventions
