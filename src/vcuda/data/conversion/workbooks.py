@@ -51,8 +51,8 @@ def read_workbook(path: Path, sheet: str | None, copy: ArrowCopy) -> list[str]:
 def _check_names(path: Path, sheet: str, names: Sequence[str]) -> None:
     if all(map(is_number, names)):
         raise DataError(
-            f"{path}: the first row of the sheet {shortened(sheet)} holds only numbers ({listed(list(names), 3)}) where "
-            "names should be: add a row of names above it, or put a letter before each name."
+            f"{path}: the first row of the sheet {shortened(sheet)} holds only numbers ({listed(list(names), 3)}) "
+            "where names should be: add a row of names above it, or put a letter before each name."
         )
 
 
