@@ -12,7 +12,8 @@ UNUSABLE_INPUT = 2
 EDGES_IN_DOUBT = 3
 
 TABLE_HELP = (
-    "A CSV, TSV, Parquet or Feather file with one column a variable, a folder of such files, or a bundled table"
+    "A file with one column a variable (CSV, Excel, Parquet, JSON, SPSS, Stata, SAS, SQLite, DuckDB), a folder of "
+    "CSV or Parquet files, - for standard input, the address of a database, or a bundled table"
 )
 OptionalTable = Annotated[str | None, typer.Argument(metavar="TABLE", help=f"{TABLE_HELP}.", show_default=False)]
 TableOrRun = Annotated[

@@ -30,7 +30,9 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential",
 Spread = Literal["constant", "causes"]
 
 
-@takes_fit_options("interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header")
+@takes_fit_options(
+    "interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header", "sheet", "query"
+)
 def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
     """Say what is in a table and whether it can be used; of a run, whether its model describes the rows.
 
@@ -45,6 +47,7 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
             raise ConfigError(f"{about_tables[0]} is about a table, and {shortened(table)} is a run; leave it out")
         show_model_checks(Path(table), as_json=as_json)
         return
+    from vcuda.data.conversion.databases import shown_address
     from vcuda.data.examination import TableError, described
     from vcuda.data.interventions import in_words
     from vcuda.data.streaming import StreamedTable
@@ -90,7 +93,7 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
     say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
-    suggest(console, f"vcuda fit {shlex.join(_fit_words(table, options))} -o run")
+    suggest(console, f"vcuda fit {shlex.join(_fit_words(shown_address(table), options))} -o run")
 
 
 def _fit_words(table: str, options: dict[str, Any]) -> list[str]:
