@@ -62,7 +62,7 @@ def test_effect(run, posterior, folder):
     assert (found["low"], found["high"]) == expected.interval
     assert found["mean"] == expected.mean
     same(found["curve"], expected.curve)
-    assert found["caveat"] == posterior.status.caveat
+    assert found["caveat"] == posterior.caveat
     assert posterior.effect(first, last).sentence in run("effect", folder, first, last).out
 
 

@@ -265,10 +265,13 @@ def test_the_status_of_checks_is_stored(posterior, tmp_path):
 
 
 def test_effects_say_what_they_assume(posterior):
-    assert posterior.status.caveat == ASSUMED
+    assert posterior.caveat == ASSUMED
     doubted = posterior.with_checks(Checks((DRIFT,), MADE))
     found = doubted.effect("X1", "X2", draws=10)
-    assert found.sentence == f"{found.answer} {doubted.status.caveat}"
-    assert "in doubt" in found.sentence
+    assert found.sentence == f"{found.answer} {doubted.caveat}"
+    assert (
+        "The model checks put X1 -> X2, X2 -> X3, X4 -> X3 and 1 more in doubt, and with them every effect that hangs "
+        "on them."
+    ) in found.sentence
     assert found.sentence.endswith(ASSUMED)
     assert posterior.effect("X1", "X2", draws=10).sentence.endswith(f"not at all. {ASSUMED}")

@@ -229,7 +229,7 @@ def test_findings_are_shown_with_their_edges_and_remedies(plain):
     for part in (doubted.checks().summary, finding.changes, finding.remedy, "1e-09", "duplicated rows"):
         assert part in checks
     assert f"{strongest.source} → {strongest.target}" in checks
-    assert doubted.status.caveat in words
+    assert doubted.caveat in words
     data = page.data
     ends = {frozenset((strongest.source, strongest.target))}
     drawn = zip(data["source"], data["target"], data["doubted"], strict=True)

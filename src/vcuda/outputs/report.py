@@ -110,7 +110,7 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         edge_sentence=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
-        caveat=_paragraphs([status.caveat]) if effects is not None or drawn else "",
+        caveat=_paragraphs([posterior.caveat]) if effects is not None or drawn else "",
         checks=_model_checks(posterior.checks()),
         doubt_legend=' <span class="doubt">Amber arrows are in doubt: see Checks.</span>'
         if posterior.checks().warnings

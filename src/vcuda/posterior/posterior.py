@@ -23,7 +23,7 @@ from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.status import Status as Status
-from vcuda.posterior.status import edges_in_doubt
+from vcuda.posterior.status import caveat_of_effects, edges_in_doubt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -185,6 +185,11 @@ class Posterior:
         from vcuda.fitting.checking import checks_of_table
 
         return checks_of_table(self, data)
+
+    @property
+    def caveat(self) -> str:
+        """What every effect assumes, and which edges the model checks put in doubt."""
+        return caveat_of_effects(self.checked)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 

@@ -35,7 +35,6 @@ UNSEEN = StatusPart(
     "No check of a table can rule out unmeasured confounding, selection into the table or measurement error.",
 )
 ASSUMED = "This assumes no unmeasured confounding, no selection into the table and no measurement error."
-IN_DOUBT = "The model checks put sure edges of this posterior in doubt, and the effect with them."
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,6 @@ class Status:
         """What could make the posterior wrong and shows in no table."""
         return UNSEEN
 
-    @property
-    def caveat(self) -> str:
-        """What stands beside every effect."""
-        return f"{IN_DOUBT} {ASSUMED}" if self.description.severity else ASSUMED
-
     def described_by(self, checks: Checks) -> Status:
         """The status with what these checks found in place of what earlier ones did."""
         arithmetic, description = self.arithmetic, _description(checks)
@@ -114,6 +108,16 @@ def edges_in_words(edges: Iterable[Edge], *, most: int = EDGES_NAMED, arrow: str
 def edges_in_doubt(checks: Checks) -> list[Edge]:
     """The sure edges that warnings are about, each once."""
     return list(dict.fromkeys(edge for finding in checks.warnings for edge in finding.edges))
+
+
+def caveat_of_effects(checks: Checks) -> str:
+    """What stands beside every effect: edges that the checks put in doubt, and what no table can show."""
+    doubted = edges_in_doubt(checks)
+    if not doubted:
+        return ASSUMED
+    those = "it" if len(doubted) == 1 else "them"
+    named = edges_in_words(doubted)
+    return f"The model checks put {named} in doubt, and with {those} every effect that hangs on {those}. {ASSUMED}"
 
 
 def _description(checks: Checks) -> StatusPart:

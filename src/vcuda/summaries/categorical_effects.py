@@ -158,7 +158,7 @@ def category_effect(
         outcome_labels=predictive.labels[last],
         draws=np.stack(found),
         probability_zero=apart / number,
-        caveat=posterior.status.caveat,
+        caveat=posterior.caveat,
     )
 
 

@@ -151,7 +151,7 @@ def effect(
         probability_zero=float(np.mean([not response.connected for response in responses])),
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
         linear=linear,
-        caveat=posterior.status.caveat,
+        caveat=posterior.caveat,
     )
 
 
@@ -206,7 +206,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             "probability_zero": zero[which],
         }
     )
-    table.attrs["caveat"] = posterior.status.caveat
+    table.attrs["caveat"] = posterior.caveat
     return table
 
 

@@ -328,7 +328,7 @@ def simulated_effect(
         responses=np.stack(responses),
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
-        caveat=posterior.status.caveat,
+        caveat=posterior.caveat,
     )
 
 
