@@ -17,6 +17,7 @@ from vcuda.checks.rows import copies, sorted_keys
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
 from vcuda.data.reading import as_dataset, new_rows
 from vcuda.errors import DataError
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
@@ -360,6 +361,18 @@ def test_large_tables_are_checked_by_runs_of_rows():
     warning = checks_of(walks).warnings[0]
     assert warning.check == "order of the rows"
     assert "2,000 of 5,000 rows" in warning.sentence
+
+
+def test_checks_keep_to_their_time():
+    """Columns are left out when time is short, and what was not looked at is said."""
+    table = as_dataset(linear_table(300, 0))
+    posterior = vcuda.fit(table, model="linear", engine="exact", checks=False)
+    edges = edge_prior(4, 0.3)
+    hurried = run.check(posterior, table, edges, seed=0, fit_seconds=-1.0, least_seconds=0.0)
+    assert "3 of 4 columns" in hurried.not_made
+    assert "few rows" in hurried.not_made
+    assert "shape of residuals" in {made.check for made in hurried.made}
+    assert not run.check(posterior, table, edges, seed=0, fit_seconds=10.0).not_made
 
 
 def test_methods_without_residuals_say_so():
