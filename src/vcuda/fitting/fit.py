@@ -26,7 +26,7 @@ from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import SUBSAMPLES, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
@@ -50,8 +50,9 @@ def fit(data: Any, call: FitCall) -> Posterior:
     Parameters
     ----------
     data
-        A path (CSV, TSV, Parquet, Feather, or a folder of such files), a pandas, Polars, Arrow or Dask table, an array,
-        a :class:`Dataset`, or the name of a bundled table (``"sachs"``).
+        A path (CSV, Excel, Parquet, JSON, SPSS, Stata, SAS, SQLite, DuckDB and others: docs/files.md; a folder of CSV
+        or Parquet files), ``"-"`` for standard input, the address of a database, a pandas, Polars, Arrow or Dask table,
+        an array, a :class:`Dataset`, or the name of a bundled table (``"sachs"``).
     {options}
 
     Returns
@@ -104,7 +105,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=SUBSAMPLES if spec.subsamples is None else spec.subsamples,
+            parts=subsamples_of(table.d) if spec.subsamples is None else spec.subsamples,
         )
         if table.missing is None:
             outcome, info = route(request, *asked)
