@@ -442,6 +442,7 @@ def test_no_checks_are_made_when_nobody_wants_them():
     posterior = vcuda.fit(linear_table(100, 0), model="linear", engine="exact", checks=False)
     assert posterior.provenance["checks"] is False
     assert not posterior.checks().made
+    assert "not asked for" in str(posterior.checks())
 
 
 def test_normal_scores_have_ranks_whatever_is_missing():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vcuda.baselines import BASELINES
+from vcuda.checks.findings import Checks
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
@@ -149,7 +150,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         provenance=provenance,
     )
     if not spec.checks or outcome.status.code == "interrupted":
-        return posterior
+        why = "the fit was interrupted" if spec.checks else "they were not asked for"
+        return replace(posterior, checked=Checks(not_made=f"{why}; posterior.checks(table) makes them"))
     progress(Progress(1, 1, "checking the model"))
     return replace(posterior, checked=checks_of_fit(posterior, table, edges))
 
