@@ -17,6 +17,7 @@ from vcuda.checks.rows import copies, sorted_keys
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
 from vcuda.data.reading import as_dataset, new_rows
 from vcuda.errors import DataError
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
@@ -362,6 +363,18 @@ def test_large_tables_are_checked_by_runs_of_rows():
     assert "2,000 of 5,000 rows" in warning.sentence
 
 
+def test_checks_keep_to_their_time():
+    """Columns are left out when time is short, and what was not looked at is said."""
+    table = as_dataset(linear_table(300, 0))
+    posterior = vcuda.fit(table, model="linear", engine="exact", checks=False)
+    edges = edge_prior(4, 0.3)
+    hurried = run.check(posterior, table, edges, seed=0, fit_seconds=-1.0, least_seconds=0.0)
+    assert "3 of 4 columns" in hurried.not_made
+    assert "few rows" in hurried.not_made
+    assert "shape of residuals" in {made.check for made in hurried.made}
+    assert not run.check(posterior, table, edges, seed=0, fit_seconds=10.0).not_made
+
+
 def test_methods_without_residuals_say_so():
     checks = vcuda.fit(linear_table(100, 0), engine="r2-sort").checks()
     assert not checks.made
@@ -429,6 +442,7 @@ def test_no_checks_are_made_when_nobody_wants_them():
     posterior = vcuda.fit(linear_table(100, 0), model="linear", engine="exact", checks=False)
     assert posterior.provenance["checks"] is False
     assert not posterior.checks().made
+    assert "not asked for" in str(posterior.checks())
 
 
 def test_normal_scores_have_ranks_whatever_is_missing():

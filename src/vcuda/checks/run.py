@@ -20,7 +20,7 @@ from vcuda.checks.findings import Checks, Finding, Made, Severity
 from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.statistics import corrected
-from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
+from vcuda.checks.subject import MOST_COLUMNS, SURE, Subject, no_residuals, subject_of
 from vcuda.data.messages import listed
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ WITH_P_VALUE = (SHAPE, SPREAD, CURVES, PAIRS, PREDICTIVE, ORDER, POPULATIONS)
 COPIES, INFLUENCE, IMPUTATIONS, DESCRIPTIONS = "copied rows", "few rows", "imputations", "another description"
 # Those that speak against whole edges; the others against directions.
 ABOUT_ROWS = (ORDER, POPULATIONS, PAIRS)
+# Those that regress columns again, and are not made when the time is over.
+SLOW = (POPULATIONS, INFLUENCE)
 # The share of a fit's time that checks may take, and the seconds that they may take in any case.
 SHARE_OF_TIME, LEAST_SECONDS = 0.2, 1.0
 # So many edges and columns are named in a sentence.
@@ -118,6 +120,7 @@ def check(
     *,
     seed: int,
     fit_seconds: float,
+    least_seconds: float = LEAST_SECONDS,
     ordered: bool = True,
 ) -> Checks:
     """Make all checks that the time allows.
@@ -128,15 +131,15 @@ def check(
         The table that was fitted, or a sample of it; ``ordered`` says whether its rows are in their order.
     edges
         The prior of the fit.
-    fit_seconds
-        What the fit took: the checks take at most a fifth of it, or one second.
+    fit_seconds, least_seconds
+        What the fit took: the checks take at most a fifth of it, or so many seconds.
     """
     why = no_residuals(posterior)
     if not why and table.n < LEAST_ROWS:
         why = f"{table.n} rows are too few"
     if why:
         return Checks(not_made=why)
-    return _Run(posterior, table, edges, seed, max(SHARE_OF_TIME * fit_seconds, LEAST_SECONDS), ordered).all()
+    return _Run(posterior, table, edges, seed, max(SHARE_OF_TIME * fit_seconds, least_seconds), ordered).all()
 
 
 def _no_p_value(found: object) -> None:
@@ -159,6 +162,8 @@ class _Run:
             table = table.select(self.copies.first)
         self.started = time.perf_counter()
         self.subject = subject_of(posterior, table, edges, ordered=ordered, seed=seed, deadline=deadline)
+        if len(self.subject.columns) < min(table.d, MOST_COLUMNS):
+            self.skipped.append(f"{table.d - len(self.subject.columns):,} of {table.d:,} columns")
 
     def all(self) -> Checks:
         subject = self.subject
@@ -177,8 +182,8 @@ class _Run:
         return Checks(tuple(self.findings), tuple(self.made), why)
 
     def _timed(self, name: str, run: Callable[[], T], p_value: Callable[[T], float | None] = _no_p_value) -> T | None:
-        """Make one check, unless the time is over."""
-        if self.subject.late:
+        """Make one check, unless the time is over and it takes long."""
+        if name in SLOW and self.subject.late:
             self.skipped.append(name)
             return None
         found = run()

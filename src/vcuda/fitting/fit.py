@@ -30,8 +30,8 @@ from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_sco
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
-from vcuda.infer.edge_prior import prior_of_rules
-from vcuda.infer.progress import Progress, silent
+from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
+from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -39,7 +39,7 @@ from vcuda.models import FAMILIES, MODELS
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
-from vcuda.posterior.posterior import NOT_CHECKED, Outcome
+from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
 
 
@@ -146,19 +146,29 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         trace=outcome.trace,
         provenance=provenance,
     )
-    checks = NOT_CHECKED
-    if spec.checks and outcome.status.code not in ("interrupted", "failed"):
-        try:
-            progress(Progress(1, 1, "checking the model"))
-            checks = checks_of_fit(posterior, table, edges)
-        except KeyboardInterrupt:
-            checks = Checks(not_made="they were interrupted; posterior.checks(table) makes them")
-    posterior = posterior.with_checks(checks)
+    posterior = posterior.with_checks(_checks(posterior, table, edges, spec, progress))
     status = posterior.status
     for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
         if part.severity:
             warnings.warn(part.sentence, category, stacklevel=4)
     return posterior
+
+
+def _checks(
+    posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
+) -> Checks:
+    """The model checks of a fit, or why there are none; an interrupt ends the checks, and keeps the fit."""
+    code = posterior.status.code
+    why = "the fit was interrupted" if code == "interrupted" else "the fit failed" if code == "failed" else ""
+    if not spec.checks:
+        why = "they were not asked for"
+    if not why:
+        try:
+            progress(Progress(1, 1, "checking the model"))
+            return checks_of_fit(posterior, table, edges)
+        except KeyboardInterrupt:
+            why = "they were interrupted"
+    return Checks(not_made=f"{why}; posterior.checks(table) makes them")
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:
