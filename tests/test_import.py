@@ -23,6 +23,7 @@ LAYERS = [
     {"posterior"},
     {"infer", "baselines"},
     {"cluster"},
+    {"checks"},
     {"fitting"},
     {"summaries", "metrics"},
     {"outputs", "estimator"},
@@ -30,16 +31,16 @@ LAYERS = [
     {"__main__"},
 ]
 # What some may import all the same. Baselines: what an engine is and where it is found, how programs are compiled, on
-# which devices, how generators become arrays. A posterior: the description of the options that it was made with, which
-# itself imports nothing heavy.
+# which devices, how generators become arrays. A posterior: the description of the options that it was made with, and
+# the findings of model checks, both of which import nothing heavy themselves.
 ALSO_ALLOWED = {
     "baselines": tuple(
         f"vcuda.infer.{name}" for name in ("engine.", "method.", "compilation", "devices", "checkpoint.")
     ),
-    "posterior": ("vcuda.fitting.spec",),
+    "posterior": ("vcuda.fitting.spec", "vcuda.checks.findings."),
 }
 # A posterior answers questions by what stands above it: one file may import that, inside its methods alone.
-WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.")}
+WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.", "vcuda.fitting.checking.")}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 JAX_LIVES_IN = {"dags", "models", "infer", "baselines"}
 HEAVY = ("jax", "pandas", "scipy", "sklearn", "numpy", "pyarrow", "matplotlib")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from platform import python_version
@@ -19,6 +20,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
@@ -29,7 +31,7 @@ from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.edge_prior import prior_of_rules
-from vcuda.infer.progress import silent
+from vcuda.infer.progress import Progress, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -138,7 +140,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     )
     if outcome.status.code != "ok":
         warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=4)
-    return Posterior(
+    posterior = Posterior(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
         status=outcome.status,
@@ -146,6 +148,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         trace=outcome.trace,
         provenance=provenance,
     )
+    if not spec.checks or outcome.status.code == "interrupted":
+        return posterior
+    progress(Progress(1, 1, "checking the model"))
+    return replace(posterior, checked=checks_of_fit(posterior, table, edges))
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:

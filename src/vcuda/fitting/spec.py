@@ -509,6 +509,14 @@ class FitSpec:
         metavar="SECONDS",
         changeable=True,
     )
+    checks: bool = option(
+        True,
+        "Whether to check at the end how far the model describes the rows, in at most a fifth of the fit's time, or a "
+        "second.",
+        in_python=":meth:`Posterior.checks` has what was found.",
+        flag="--checks/--no-checks",
+        changeable=True,
+    )
     seed: int | None = option(
         0,
         "The same seed gives the same result.",

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from vcuda.errors import ConfigError
-from vcuda.models.prediction import Mechanism, Predicted, log_student
+from vcuda.models.prediction import Mechanism, Predicted, Tails, log_student, student_tails
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ class Component(NamedTuple):
 
 def average_components(noise: NoiseIntegrated, values: np.ndarray, components: Sequence[Component]) -> Predicted:
     """Student-t distributions of the values ``(n,)``, one an amplitude, mixed by the evidence of the amplitudes."""
-    evidences = np.array([noise.log_evidence(np.asarray(c.residual), np.asarray(c.log_det)) for c in components])
-    log_weights = evidences - logsumexp(evidences)
+    log_weights = _log_weights(noise, components)
     freedom = 2 * noise.shape + noise.rows
     densities = [
         log_student((values - c.mean) ** 2, (2 * noise.scale + c.residual) / freedom * c.spread, freedom)
@@ -69,6 +68,20 @@ def average_components(noise: NoiseIntegrated, values: np.ndarray, components: S
     ]
     mean = np.exp(log_weights) @ np.stack([c.mean for c in components])
     return Predicted(mean, logsumexp(log_weights[:, None] + np.stack(densities), axis=0))
+
+
+def component_tails(noise: NoiseIntegrated, values: np.ndarray, components: Sequence[Component]) -> Tails:
+    """Where the values ``(n,)`` lie in these distributions."""
+    weights, freedom = np.exp(_log_weights(noise, components)), 2 * noise.shape + noise.rows
+    every = [
+        student_tails(values - c.mean, (2 * noise.scale + c.residual) / freedom * c.spread, freedom) for c in components
+    ]
+    return Tails(*(weights @ np.stack(part) for part in zip(*every, strict=True)))
+
+
+def _log_weights(noise: NoiseIntegrated, components: Sequence[Component]) -> np.ndarray:
+    evidences = np.array([noise.log_evidence(np.asarray(c.residual), np.asarray(c.log_det)) for c in components])
+    return np.asarray(evidences - logsumexp(evidences))
 
 
 class Regression(NamedTuple):

@@ -19,7 +19,7 @@ from vcuda.data.scaling import Scaling, check_shapes, units_log_jacobian
 from vcuda.data.streaming.statistics import FeatureStatistics, Statistics
 from vcuda.errors import ConfigError
 from vcuda.models import FAMILIES
-from vcuda.models.prediction import Mechanism, NodePosterior, Predicted, Predictive, SharedParameter
+from vcuda.models.prediction import Mechanism, NodePosterior, Predicted, Predictive, SharedParameter, Tails
 from vcuda.models.protocol import Features, LocalScore, ScoreSpec, WrappedScore
 from vcuda.models.regressions import Regressions, joined_regressions
 
@@ -274,6 +274,10 @@ class InterventionalPredictive(Predictive):
         part, shift = self.of(target)
         prediction = part.column(target, parents, scaled - shift)
         return Predicted(prediction.mean + shift[target], prediction.log_density)
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        part, shift = self.of(target)
+        return part.tails(target, parents, scaled - shift)
 
     def node(self, target: int, parents: np.ndarray) -> ShiftedNode:
         part, shift = self.of(target)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, ndtri, stdtr
 
 from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.scaling import Scaling
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A node, its parents in some of the graphs that were drawn, and which graphs these are.
 ParentSets = Iterable[tuple[int, np.ndarray, list[int]]]
+# Quantiles beyond this are not distinguished: 37 standard deviations.
+LEAST_CHANCE = 1e-300
 
 
 class Prediction(NamedTuple):
@@ -60,6 +62,32 @@ class Predicted(NamedTuple):
 
     mean: np.ndarray
     log_density: np.ndarray
+
+
+class Tails(NamedTuple):
+    """The predictive distribution of one column given its parents, at the value of every row: the probabilities of less
+    and of more, both ``(n,)``. Their sum is one for numbers, and less where the value itself has a probability."""
+
+    below: np.ndarray
+    above: np.ndarray
+
+    @classmethod
+    def of_shares(cls, shares: np.ndarray, places: np.ndarray) -> Tails:
+        """Of levels with probabilities ``(n, l)``, at the places ``(n,)`` of the rows among them."""
+        order = np.arange(shares.shape[1])
+        below = np.where(order < places[:, None], shares, 0.0).sum(axis=1)
+        return cls(below, np.where(order > places[:, None], shares, 0.0).sum(axis=1))
+
+    def normal_scores(self, rng: np.random.Generator) -> np.ndarray:
+        """Randomised quantile residuals ``(n,)``: standard normal, and independent of the parents, under the model.
+
+        Where a value has a probability, its quantile is drawn from those that it covers.
+        """
+        at, chance = np.maximum(1.0 - self.below - self.above, 0.0), rng.random(self.below.size)
+        low, high = self.below + chance * at, self.above + (1.0 - chance) * at
+        # From the nearer end: next to one a probability has few digits.
+        scores = np.where(low < high, ndtri(np.maximum(low, LEAST_CHANCE)), -ndtri(np.maximum(high, LEAST_CHANCE)))
+        return np.asarray(scores, dtype=np.float64)
 
 
 class Mechanism(NamedTuple):
@@ -124,6 +152,8 @@ class Predictive:
     kind: ClassVar[str]
     # What earlier versions wrote in place of the kind.
     earlier_kinds: ClassVar[tuple[str, ...]] = ()
+    # Rows whose residuals are quick to compute.
+    quick_rows: ClassVar[int] = 2000
 
     if TYPE_CHECKING:
 
@@ -149,6 +179,19 @@ class Predictive:
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
         """Predict column ``target`` of the scaled rows ``(n, d)`` from its parents."""
         raise NotImplementedError
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        """Where column ``target`` of the scaled rows ``(n, d)`` lies in its distribution given its parents."""
+        raise ConfigError(f"predictions of the kind {self.kind!r} have no distribution function")
+
+    def residuals(self, target: int, parents: np.ndarray, scaled: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Residuals ``(n,)`` of a column of any kind in the scaled rows ``(n, d)``: standard normal under the model."""
+        return self.tails(target, parents, scaled).normal_scores(rng)
+
+    def learned_from(self, values: np.ndarray, held: np.ndarray | None) -> Predictive:
+        """The same learned from few of the fitted rows ``(n, d)``, in the user's units and with the cells ``held`` that
+        an experiment set, where predictions from many rows take long."""
+        return self
 
     def config(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -194,3 +237,9 @@ def log_student(squares: np.ndarray, squared_scale: np.ndarray, freedom: float) 
     # Spelt out because importing scipy.stats takes longer than a small fit.
     normaliser = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(np.pi * freedom * squared_scale)
     return normaliser - (freedom + 1) / 2 * np.log1p(squares / (freedom * squared_scale))
+
+
+def student_tails(away: np.ndarray, squared_scale: np.ndarray, freedom: float) -> Tails:
+    """Tails of Student-t variables, from distances to their centres."""
+    scaled = away / np.sqrt(squared_scale)
+    return Tails(stdtr(freedom, scaled), stdtr(freedom, -scaled))

@@ -6,13 +6,18 @@ No window is opened and no global state of pyplot is touched. Names of columns a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vcuda.arguments import whole_number
+from vcuda.checks.subject import Subject
+from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, MissingExtraError
+from vcuda.fitting.checking import residuals_of_table
 from vcuda.metrics import calibration as calibration_of
 from vcuda.outputs.labels import shortened
 from vcuda.outputs.layout import Layout, bends, curve, layered, overhang
@@ -197,6 +202,71 @@ def effect_of(posterior: Posterior, cause: str, outcome: str, *, draws: int | No
     return effect(found)
 
 
+def residuals(posterior: Posterior, data: Any, column: str) -> Figure:
+    """The residuals of a column against what its causes predict: a band of even width around zero if all is well.
+
+    Residuals are those of the model checks, standard normal under the model; ``data`` is the table that was fitted.
+    """
+    subject, place = _checked_column(posterior, data, column)
+    fitted = subject.predictive.column(place, subject.parents(place), subject.scaled).mean
+    own = subject.predictive.scaling.of(place).undo(fitted[:, None])[:, 0]
+    figure = _figure(5.6, 4.2)
+    axes = figure.add_subplot()
+    _residual_lines(axes)
+    axes.scatter(own, subject.residuals[:, place], s=8, color=EDGE, alpha=0.5, linewidths=0)
+    _label(axes.set_xlabel, f"{shortened(column)}, as its causes predict")
+    axes.set_ylabel("residual")
+    axes.set_title(f"Residuals against fit ({subject.rows_in_words()})", fontsize=11)
+    return figure
+
+
+def residual_quantiles(posterior: Posterior, data: Any, column: str) -> Figure:
+    """The residuals of a column in order, against those that the model expects: on the diagonal if all is well."""
+    subject, place = _checked_column(posterior, data, column)
+    expected = NormalDist().inv_cdf
+    places = [expected((k + 0.5) / subject.n) for k in range(subject.n)]
+    figure = _figure(4.8, 4.6)
+    axes = figure.add_subplot()
+    axes.plot([places[0], places[-1]], [places[0], places[-1]], color=FAINT, linewidth=1, linestyle="--")
+    axes.scatter(places, np.sort(subject.residuals[:, place]), s=8, color=EDGE, linewidths=0)
+    axes.set_xlabel("expected residual")
+    _label(axes.set_ylabel, f"residual of {shortened(column)}")
+    axes.set_title(f"Quantiles of residuals ({subject.rows_in_words()})", fontsize=11)
+    return figure
+
+
+def residual_lags(posterior: Posterior, data: Any, column: str, *, lag: int = 1) -> Figure:
+    """The residual of each row against that of the row ``lag`` before: a round cloud if rows are independent."""
+    distance = whole_number("lag", lag, least=1)
+    subject, place = _checked_column(posterior, data, column)
+    same = subject.runs[distance:] == subject.runs[:-distance]
+    own = subject.residuals[:, place]
+    figure = _figure(4.8, 4.6)
+    axes = figure.add_subplot(aspect="equal")
+    axes.scatter(own[:-distance][same], own[distance:][same], s=8, color=EDGE, alpha=0.5, linewidths=0)
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.axvline(0, color=FAINT, linewidth=0.8)
+    before = "the row before" if distance == 1 else f"{distance:,} rows before"
+    axes.set_xlabel(f"residual {before}")
+    _label(axes.set_ylabel, f"residual of {shortened(column)}")
+    axes.set_title(f"Residuals along the rows ({subject.rows_in_words()})", fontsize=11)
+    return figure
+
+
+def _checked_column(posterior: Posterior, data: Any, column: str) -> tuple[Subject, int]:
+    """The rows that the checks look at, and the place of a column."""
+    if column not in posterior.names:
+        raise ConfigError(f"column must be one of {listed(posterior.names)}, not {column!r}")
+    return residuals_of_table(posterior, data), posterior.names.index(column)
+
+
+def _residual_lines(axes: Axes) -> None:
+    """Zero, and where nineteen of twenty residuals lie."""
+    axes.axhline(0, color=FAINT, linewidth=1)
+    for edge in (-1.96, 1.96):
+        axes.axhline(edge, color=FAINT, linewidth=0.8, linestyle="--")
+
+
 # What ``Posterior.plot`` draws, by name.
 PLOTS: dict[str, Callable[..., Figure]] = {
     "graph": graph,
@@ -204,6 +274,9 @@ PLOTS: dict[str, Callable[..., Figure]] = {
     "effect": effect_of,
     "calibration": calibration,
     "trace": trace,
+    "residuals": residuals,
+    "quantiles": residual_quantiles,
+    "lags": residual_lags,
 }
 
 

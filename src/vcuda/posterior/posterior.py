@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vcuda.arguments import seed_of, whole_number
+from vcuda.checks.findings import Checks
 from vcuda.data.categorical import codes_by_label, labelled_frame
 from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.reading import new_rows
@@ -56,12 +57,16 @@ class Outcome(NamedTuple):
     trace: dict[str, np.ndarray]
 
 
+NOT_CHECKED = Checks(not_made="this posterior was made without them; posterior.checks(table) makes them")
+
+
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """A posterior distribution over DAGs on named variables.
 
     Made by :func:`vcuda.fit` or :meth:`load`. ``provenance`` says how it was made (engine, model, prior, seed,
-    versions, fingerprint of the data, seconds), ``status`` and ``diagnostics`` how far to trust it.
+    versions, fingerprint of the data, seconds), ``status`` and ``diagnostics`` how far to trust it; ``checked`` is what
+    :meth:`checks` returns.
     """
 
     names: tuple[str, ...]
@@ -70,6 +75,7 @@ class Posterior:
     diagnostics: dict[str, Any]
     trace: dict[str, np.ndarray]
     provenance: Provenance
+    checked: Checks = NOT_CHECKED
 
     def __post_init__(self) -> None:
         if not isinstance(self.provenance, Provenance):
@@ -164,6 +170,23 @@ class Posterior:
         table = new_rows(data, self.names)
         values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
+
+    def checks(self, data: Any = None) -> Checks:
+        """How far the model describes the rows: what the model checks found, and which edges hang on it.
+
+        They are made at the end of a fit and stored with the run. Of a run without them ``made`` is empty, and
+        ``not_made`` says why.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, to make the checks anew.
+        """
+        if data is None:
+            return self.checked
+        from vcuda.fitting.checking import checks_of_table
+
+        return checks_of_table(self, data)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -280,7 +303,9 @@ class Posterior:
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
             total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
-            ``truth``. ``"trace"``: how the fit went.
+            ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
+            fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"`` against the row
+            ``lag`` before.
         **options
             The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
         """

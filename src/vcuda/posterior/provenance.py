@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from vcuda.checks.findings import SEVERITIES
 from vcuda.data.kinds import KINDS
 from vcuda.data.knowledge import Knowledge
 from vcuda.errors import ConfigError, KnowledgeError
@@ -230,9 +231,29 @@ CONFIG: dict[str, Check] = {
 }
 
 
+# Runs from before there were model checks lack them.
+CHECKS = named(
+    findings=each(
+        named(
+            check=is_text,
+            severity=lambda value: value in SEVERITIES,
+            columns=each(is_text),
+            edges=each(lambda edge: each(is_text)(edge) and len(edge) == 2),
+            sentence=is_text,
+            changes=is_text,
+            remedy=is_text,
+            statistic=or_none(is_number),
+            p_value=or_none(is_number),
+        )
+    ),
+    made=each(named(check=is_text, p_value=or_none(is_number), seconds=is_number, rows=is_count)),
+    not_made=is_text,
+)
+
+
 def checked_config(config: Any) -> dict[str, Any]:
     """What config.json holds, with its provenance; a ConfigError for what cannot be shown or used."""
-    check_fields(config, CONFIG, "config.json")
+    check_fields(config, CONFIG | ({"checks": CHECKS} if "checks" in config else {}), "config.json")
     provenance = Provenance.from_json(config["provenance"])
     check_graph_posterior(config["law"])
     return config | {"provenance": provenance}

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from vcuda.arguments import plain
+from vcuda.checks.findings import Checks
 from vcuda.data.messages import shortened
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import RunError, VcudaError
@@ -33,7 +34,7 @@ from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
-from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.posterior import NOT_CHECKED, Posterior, Status
 from vcuda.posterior.provenance import checked_config
 from vcuda.posterior.samples import GraphSamples
 
@@ -93,6 +94,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         "status": {"code": posterior.status.code, "sentence": posterior.status.sentence},
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
+        "checks": posterior.checked.to_json(),
     }
     arrays: dict[str, Any] = {
         "edge_probabilities": posterior.edge_probabilities.to_numpy(),
@@ -154,6 +156,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
             diagnostics=config["diagnostics"],
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
+            checked=Checks.from_json(config["checks"]) if "checks" in config else NOT_CHECKED,
         )
         check_probabilities(graph_posterior.edge_probabilities(), len(posterior.names))
         return posterior

@@ -10,8 +10,15 @@ import numpy as np
 
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.models.additive.basis import ColumnBasis
-from vcuda.models.integrated_noise import Component, FeatureNode, NoiseIntegrated, Regression, average_components
-from vcuda.models.prediction import Predicted, Predictive
+from vcuda.models.integrated_noise import (
+    Component,
+    FeatureNode,
+    NoiseIntegrated,
+    Regression,
+    average_components,
+    component_tails,
+)
+from vcuda.models.prediction import Predicted, Predictive, Tails
 
 if TYPE_CHECKING:
     from vcuda.models.protocol import LocalScore
@@ -41,6 +48,12 @@ class AdditivePredictive(Predictive):
     kind: ClassVar[str] = "additive"
 
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
+        return average_components(self.noise, scaled[:, target], self._components(target, parents, scaled))
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        return component_tails(self.noise, scaled[:, target], self._components(target, parents, scaled))
+
+    def _components(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> list[Component]:
         block = self.bases.means.shape[1]
         where = (parents[:, None] * block + np.arange(block)).reshape(-1)
         features = np.empty((len(scaled), where.size))
@@ -59,7 +72,7 @@ class AdditivePredictive(Predictive):
                     log_det=float(2 * np.log(np.diag(factor)).sum() + np.log1p(self.noise.rows)),
                 )
             )
-        return average_components(self.noise, scaled[:, target], components)
+        return components
 
     def node(self, target: int, parents: np.ndarray) -> FeatureNode:
         return _node(self, target, parents)

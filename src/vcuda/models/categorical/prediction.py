@@ -18,7 +18,7 @@ from vcuda.data.categorical import Categories, all_labels
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
 from vcuda.models.interventions import prepare
-from vcuda.models.prediction import NodePosterior, ParentSets, Predicted, Prediction, Predictive
+from vcuda.models.prediction import NodePosterior, ParentSets, Predicted, Prediction, Predictive, Tails
 from vcuda.models.protocol import LocalScore
 
 # A distribution for each combination of the parents' labels: more numbers than this are not drawn.
@@ -91,6 +91,11 @@ class CategoricalPredictive(Predictive):
         shares = self.probabilities(target, parents, codes)
         own = shares[np.arange(len(codes)), codes[:, target]]
         return Predicted(shares.argmax(axis=1).astype(np.float64), np.log(own))
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        """By the order of the codes."""
+        codes = scaled.astype(np.int64)
+        return Tails.of_shares(self.probabilities(target, parents, codes), codes[:, target])
 
     def concentration(self, target: int, parents: np.ndarray) -> np.ndarray:
         """The Dirichlet posterior: prior weight plus count of each label, an axis for each parent, the target last."""

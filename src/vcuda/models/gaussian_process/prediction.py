@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from vcuda.data.scaling import Scaling, check_shapes
-from vcuda.models.integrated_noise import Component, FeatureNode, NoiseIntegrated, Regression, average_components
-from vcuda.models.prediction import Predicted, Predictive
+from vcuda.models.integrated_noise import (
+    Component,
+    FeatureNode,
+    NoiseIntegrated,
+    Regression,
+    average_components,
+    component_tails,
+)
+from vcuda.models.prediction import Predicted, Predictive, Tails
 
 # Trace of the kernel of all kept rows that features may leave to independent noise. Log densities of 200 new rows,
 # outlying ones among them, were then at most .0011 away from those of the full kernel, for normal, correlated and
@@ -49,8 +56,21 @@ class GaussianProcessPredictive(Predictive):
     amplitudes: tuple[float, ...]
     length_scale: float
     kind: ClassVar[str] = "gaussian process"
+    quick_rows: ClassVar[int] = 1000
 
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
+        return average_components(self.noise, scaled[:, target], self._components(target, parents, scaled))
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        return component_tails(self.noise, scaled[:, target], self._components(target, parents, scaled))
+
+    def learned_from(self, values: np.ndarray, held: np.ndarray | None) -> GaussianProcessPredictive:
+        if len(self.columns) <= len(values):
+            return self
+        rows = self.scaling.apply(values).astype(np.float32)
+        return replace(self, columns=rows, noise=replace(self.noise, rows=len(rows)))
+
+    def _components(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> list[Component]:
         fitted = self.columns[:, parents].astype(np.float64) / self.length_scale
         values = self.columns[:, target].astype(np.float64)
         rows = scaled[:, parents] / self.length_scale
@@ -62,7 +82,7 @@ class GaussianProcessPredictive(Predictive):
                 components.append(_by_kernel(fitted, values, rows, amplitude))
             else:
                 components.append(_by_features(fitted, pivots, values, rows, amplitude))
-        return average_components(self.noise, scaled[:, target], components)
+        return components
 
     def node(self, target: int, parents: np.ndarray) -> FeatureNode:
         return _node(self, target, parents)

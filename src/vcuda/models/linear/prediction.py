@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.special import ndtr
 
 from vcuda.data.scaling import Scaling, check_shapes
-from vcuda.models.prediction import Mechanism, NodePosterior, Predicted, Predictive, SharedParameter, log_student
+from vcuda.models.prediction import (
+    Mechanism,
+    NodePosterior,
+    Predicted,
+    Predictive,
+    SharedParameter,
+    Tails,
+    log_student,
+    student_tails,
+)
 
 if TYPE_CHECKING:
     from vcuda.models.protocol import LocalScore
@@ -51,20 +61,35 @@ class LinearPredictive(Predictive):
     noise_prior: tuple[float, float] | None = None
     kind: ClassVar[str] = "linear"
 
-    def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
+    def _student(
+        self, target: int, parents: np.ndarray, scaled: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float | None]:
+        """Means and squared scales of new values, both ``(n,)``, and their degrees of freedom; None if normal."""
         regularised = self.gram[np.ix_(parents, parents)] + self.ridge * np.eye(len(parents))
         inputs = scaled[:, parents]
         solved = np.linalg.solve(regularised, np.column_stack([self.gram[parents, target], inputs.T]))
         weights, leverage = solved[:, 0], np.einsum("nk,kn->n", inputs, solved[:, 1:])
         mean = inputs @ weights
         spread = 1 + 1 / (self.rows + self.mean_rows) + leverage
-        squares = (scaled[:, target] - mean) ** 2
         if self.variance is not None:
-            squared_scale = self.variance * spread
-            return Predicted(mean, -0.5 * (squares / squared_scale + np.log(2 * np.pi * squared_scale)))
+            return mean, self.variance * spread, None
         freedom = self.rows + self.excess + len(parents) + 1
         residual = self.gram[target, target] + self.ridge - self.gram[parents, target] @ weights
-        return Predicted(mean, log_student(squares, residual / freedom * spread, freedom))
+        return mean, residual / freedom * spread, freedom
+
+    def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
+        mean, squared_scale, freedom = self._student(target, parents, scaled)
+        squares = (scaled[:, target] - mean) ** 2
+        if freedom is None:
+            return Predicted(mean, -0.5 * (squares / squared_scale + np.log(2 * np.pi * squared_scale)))
+        return Predicted(mean, log_student(squares, squared_scale, freedom))
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        mean, squared_scale, freedom = self._student(target, parents, scaled)
+        away = scaled[:, target] - mean
+        if freedom is None:
+            return Tails(ndtr(away / np.sqrt(squared_scale)), ndtr(-away / np.sqrt(squared_scale)))
+        return student_tails(away, squared_scale, freedom)
 
     def node(self, target: int, parents: np.ndarray) -> LinearNode:
         return LinearNode.of(self, target, parents)

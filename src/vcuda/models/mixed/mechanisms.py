@@ -62,6 +62,13 @@ class Noise:
         kept = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
         return ndtri(kept) if self.shares is None else np.interp(kept, self._below, GRID)
 
+    def tails(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The probabilities of less and of more noise than each of the values (n,)."""
+        if self.shares is None:
+            return ndtr(values), ndtr(-values)
+        away = (values[:, None] - Sieve.means) / Sieve.scales
+        return ndtr(away) @ self.shares, ndtr(-away) @ self.shares
+
     @cached_property
     def _below(self) -> np.ndarray:
         assert self.shares is not None

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import betainc, logsumexp, ndtr, pdtr, pdtrc
 
 from vcuda.data.scaling import Scaling
 from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessPredictive
@@ -40,7 +40,7 @@ from vcuda.models.mixed.mechanisms import (
     Noise,
     NumberMechanism,
 )
-from vcuda.models.prediction import Predicted, log_student
+from vcuda.models.prediction import Predicted, Tails, log_student, student_tails
 
 # Draws of the weights that predictions are averaged over, each with its opposite.
 DRAWS = 64
@@ -84,6 +84,10 @@ class _Posterior(Protocol):
         """Mean and log density of new rows (n,), in the units of the likelihood."""
         ...
 
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        """Where new rows (n,) lie in their distribution, in the units of the likelihood."""
+        ...
+
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism: ...
 
 
@@ -115,6 +119,11 @@ class _Closed:
         spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
         return Predicted(mean, log_student((y - mean) ** 2, self.beta / self.alpha * spread, 2 * self.alpha))
 
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        design = inputs.design(self.smooth)
+        spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
+        return student_tails(y - self.mean @ design, self.beta / self.alpha * spread, 2 * self.alpha)
+
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
         noise = float(np.sqrt(self.beta / rng.gamma(self.alpha)))
         weights = self.mean + noise * np.linalg.solve(self.factor.T, rng.standard_normal(self.mean.size))
@@ -139,10 +148,17 @@ class _Together:
         scaled = [column.scaled(values[:, place]) for place, column in enumerate(self.columns)]
         return np.stack(scaled, axis=1) - self.shift[1:]
 
+    def _rows(self, inputs: Inputs, y: np.ndarray) -> np.ndarray:
+        return np.concatenate([(y - self.shift[0])[:, None], self._scaled(inputs.values)], axis=1)
+
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
-        rows = np.concatenate([(y - self.shift[0])[:, None], self._scaled(inputs.values)], axis=1)
+        rows = self._rows(inputs, y)
         mean, log_density = self.process.column(0, np.arange(1, rows.shape[1]), rows)
         return Predicted(mean + self.shift[0], log_density)
+
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        rows = self._rows(inputs, y)
+        return self.process.tails(0, np.arange(1, rows.shape[1]), rows)
 
     @cached_property
     def _features(self) -> FeatureNode:
@@ -270,6 +286,25 @@ class _Laplace:
         eta = inputs.predictors(self.smooth, weights)
         return Predicted(self._means(eta, shared), logsumexp(every, axis=0) - np.log(len(every)))
 
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        weights, shared = self._many()
+        eta = inputs.predictors(self.smooth, weights)
+        if isinstance(self.likelihood, Number):
+            location, scale = self.likelihood.location_and_scale(eta, shared)
+            away = (y - location) / scale
+            if not self.likelihood.shape:
+                return Tails(ndtr(away).mean(axis=0), ndtr(-away).mean(axis=0))
+            every = [Noise(logits).tails(own) for logits, own in zip(shared[:, 1:], away, strict=True)]
+            return Tails(*(np.mean(part, axis=0) for part in zip(*every, strict=True)))
+        if isinstance(self.likelihood, Poisson):
+            rate = self.likelihood.mean(eta)
+            return Tails(np.where(y > 0, pdtr(y - 1, rate), 0.0).mean(axis=0), pdtrc(y, rate).mean(axis=0))
+        assert isinstance(self.likelihood, NegativeBinomial)
+        size = self.likelihood.size(shared)[:, None]
+        chance = size / (size + self.likelihood.mean(eta))
+        below = np.where(y > 0, betainc(size, np.maximum(y, 1.0), chance), 0.0)
+        return Tails(below.mean(axis=0), betainc(y + 1.0, size, 1.0 - chance).mean(axis=0))
+
     def _means(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
         if isinstance(self.likelihood, Number):
             location, scale = self.likelihood.location_and_scale(eta, shared)
@@ -319,6 +354,9 @@ class _CodedLaplace(_Laplace):
         shares = self.probabilities(inputs)
         came = shares[np.arange(y.size), y.astype(np.int64)]
         return Predicted(shares @ np.arange(shares.shape[1]), np.log(np.maximum(came, LEAST_CHANCE)))
+
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        return Tails.of_shares(self.probabilities(inputs), y)
 
     def probabilities(self, inputs: Inputs) -> np.ndarray:
         """Of the levels (n, L)."""
@@ -433,6 +471,15 @@ class MixedNode:
             for start in range(0, max(len(values), 1), BLOCK_ROWS)
         ]
         return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def tails(self, values: np.ndarray, targets: np.ndarray) -> Tails:
+        """Where the column (n,) of new rows lies in its distribution given their parents (n, k)."""
+        parts = []
+        for start in range(0, max(len(values), 1), BLOCK_ROWS):
+            inputs, y = self.inputs(values[start : start + BLOCK_ROWS]), targets[start : start + BLOCK_ROWS]
+            every = [posterior.tails(inputs, self.own.scaled(y)) for posterior in self.posteriors]
+            parts.append([self.weights @ np.stack(part) for part in zip(*every, strict=True)])
+        return Tails(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def _block(self, inputs: Inputs, targets: np.ndarray) -> Predicted:
         every = [posterior.predict(inputs, self.own.scaled(targets)) for posterior in self.posteriors]

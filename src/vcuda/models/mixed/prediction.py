@@ -24,7 +24,7 @@ from vcuda.models.mixed.columns import Column, columns_of
 from vcuda.models.mixed.evidence import ColumnEvidence
 from vcuda.models.mixed.nodes import MixedNode
 from vcuda.models.mixed.tables import MixedTable
-from vcuda.models.prediction import ParentSets, Predicted, Prediction, Predictive
+from vcuda.models.prediction import ParentSets, Predicted, Prediction, Predictive, Tails
 from vcuda.models.protocol import LocalScore
 from vcuda.models.sets import checked_candidates
 
@@ -84,6 +84,7 @@ class MixedPredictive(Predictive):
     held: np.ndarray | None
     scaling: Scaling = field()
     kind: ClassVar[str] = "mixed"
+    quick_rows: ClassVar[int] = 1000
     _nodes: dict[tuple[int, ...], MixedNode] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -132,6 +133,18 @@ class MixedPredictive(Predictive):
     def column(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Predicted:
         """Mean and log density of a column; of yes/no, ordered and other labels the most probable value as mean."""
         return self.node(target, parents).predict(scaled[:, parents], scaled[:, target])
+
+    def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
+        return self.node(target, parents).tails(scaled[:, parents], scaled[:, target])
+
+    def learned_from(self, values: np.ndarray, held: np.ndarray | None) -> MixedPredictive:
+        if len(self.rows) <= len(values):
+            return self
+        shown = [np.isin(own.levels, values[:, k]).all() for k, own in enumerate(self.columns)]
+        if not all(shown):
+            # A level that these rows lack would be unknown.
+            return self
+        return MixedPredictive(self.kinds, self.labels, values, held, self.scaling)
 
     def predict(self, sets: ParentSets, graphs: int, values: np.ndarray, names: Sequence[str] | None) -> Prediction:
         """Numbers and counts as expected, and of other columns the most probable value, averaged over graphs."""

@@ -1,0 +1,386 @@
+"""All model checks of one posterior: each in its time, one correction for all of them, and findings in words.
+
+A departure is found when its p-value, corrected for the number of columns and of checks, is below 5 %, and it is large
+enough to matter: in a large table even harmless departures are significant. It is a warning when there are sure edges
+that hang on it, otherwise a note.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from vcuda.checks import residuals, rows
+from vcuda.checks.descriptions import OtherView, other_view
+from vcuda.checks.findings import Checks, Finding, Made, Severity
+from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
+from vcuda.checks.residuals import Departure, Tested
+from vcuda.checks.statistics import corrected
+from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
+from vcuda.data.messages import listed
+
+if TYPE_CHECKING:
+    from vcuda.data.dataset import Dataset
+    from vcuda.infer.edge_prior import EdgePrior
+    from vcuda.posterior.posterior import Posterior
+
+# How often a table that was drawn from the model may have a finding.
+ERROR = 0.05
+# The names of the checks with a p-value, among which the error is shared.
+SHAPE, SPREAD, CURVES, PAIRS = "shape of residuals", "spread and causes", "curves", "residuals of two columns"
+PREDICTIVE, ORDER, POPULATIONS = "predicted values", "order of the rows", "two populations"
+WITH_P_VALUE = (SHAPE, SPREAD, CURVES, PAIRS, PREDICTIVE, ORDER, POPULATIONS)
+# Those without.
+COPIES, INFLUENCE, IMPUTATIONS, DESCRIPTIONS = "copied rows", "few rows", "imputations", "another description"
+# Those that speak against whole edges; the others against directions.
+ABOUT_ROWS = (ORDER, POPULATIONS, PAIRS)
+# The share of a fit's time that checks may take, and the seconds that they may take in any case.
+SHARE_OF_TIME, LEAST_SECONDS = 0.2, 1.0
+# So many edges and columns are named in a sentence.
+NAMED = 5
+# Rows with fewer residuals than this tell nothing.
+LEAST_ROWS = 20
+# The probability of an edge differs between imputations by more than this.
+IMPUTED_RANGE = 0.8
+# Turned edges beyond this, together with a residual check that fails, are a finding of their own.
+MOST_TURNED = 2
+
+Edges = list[tuple[int, int]]
+T = TypeVar("T")
+
+
+class _Words(NamedTuple):
+    """How the finding of one check begins, what it may change, and what to do."""
+
+    found: str
+    changes: str
+    remedy: str
+
+
+WORDS = {
+    SHAPE: _Words(
+        "The noise has another shape than the model's",
+        "directions that were read from shapes of noise and effects may be the other way round",
+        'Fit model="mixed", whose noise may have any shape, or take the logarithm of columns that are skewed.',
+    ),
+    SPREAD: _Words(
+        "The spread of the noise depends on the causes",
+        "directions that were read from shapes of noise and effects may be the other way round, and intervals of "
+        "effects are too narrow where the spread is large",
+        'Fit model="mixed", whose spread may depend on the causes, or take the logarithm of the column.',
+    ),
+    CURVES: _Words(
+        "Effects are curved, or causes act together, in a way that the model does not describe",
+        "directions that were read from shapes of noise and effects may be the other way round",
+        'Fit model="mixed" or model="gp".',
+    ),
+    PAIRS: _Words(
+        "Residuals of two columns go together, as if they had a common cause that is not in the table",
+        "edges at these columns may stand for a hidden common cause",
+        "Measure what the columns may have in common and add it, or take these edges as open.",
+    ),
+    PREDICTIVE: _Words(
+        "The model does not predict how the values scatter",
+        "edges at these columns may hang on a few extreme values, or on an assumption about the noise",
+        'Look at the extreme values, and fit model="mixed" or noise="unequal".',
+    ),
+    ORDER: _Words(
+        "The rows depend on those before them, and the model takes them as independent",
+        "edges may be no more than two columns that drift side by side",
+        "Take differences of neighbouring rows or keep only rows far apart, add time as a column, or take these edges "
+        "as open.",
+    ),
+    POPULATIONS: _Words(
+        "The rows seem to come from two populations",
+        "edges may stand for the difference between the populations",
+        "Add the column that says which population a row belongs to, or fit each by itself.",
+    ),
+}
+
+
+def check(
+    posterior: Posterior,
+    table: Dataset,
+    edges: EdgePrior,
+    *,
+    seed: int,
+    fit_seconds: float,
+    ordered: bool = True,
+) -> Checks:
+    """Make all checks that the time allows.
+
+    Parameters
+    ----------
+    table
+        The table that was fitted, or a sample of it; ``ordered`` says whether its rows are in their order.
+    edges
+        The prior of the fit.
+    fit_seconds
+        What the fit took: the checks take at most a fifth of it, or one second.
+    """
+    why = no_residuals(posterior)
+    if not why and table.n < LEAST_ROWS:
+        why = f"{table.n} rows are too few"
+    if why:
+        return Checks(not_made=why)
+    return _Run(posterior, table, edges, seed, max(SHARE_OF_TIME * fit_seconds, LEAST_SECONDS), ordered).all()
+
+
+def _no_p_value(found: object) -> None:
+    """Of a check that counts rather than tests."""
+
+
+class _Run:
+    """The checks of one posterior, as they are made."""
+
+    def __init__(
+        self, posterior: Posterior, table: Dataset, edges: EdgePrior, seed: int, seconds: float, ordered: bool
+    ) -> None:
+        self.posterior, self.made, self.findings = posterior, list[Made](), list[Finding]()
+        self.skipped: list[str] = []
+        started = time.perf_counter()
+        self.copies, deadline = rows.copies(table), time.monotonic() + seconds
+        self.made.append(Made(COPIES, None, time.perf_counter() - started, self.copies.rows))
+        if self.copies.are_many and self.copies.rows - self.copies.copies >= LEAST_ROWS:
+            # Copies depend on each other; what else there is shows in the rest.
+            table = table.select(self.copies.first)
+        self.started = time.perf_counter()
+        self.subject = subject_of(posterior, table, edges, ordered=ordered, seed=seed, deadline=deadline)
+
+    def all(self) -> Checks:
+        subject = self.subject
+        failed = self._residual_checks()
+        if ORDER not in failed:
+            failed |= self._tested({POPULATIONS: lambda: _as_tested(subject, thorough=bool(failed))})
+        view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
+        self._copies()
+        self._imputations()
+        if subject.joined:
+            self._influence()
+        for name, departures in failed.items():
+            self.findings.append(self._finding(name, departures, view))
+        self._turned(failed, view)
+        why = f"time was too short for: {', '.join(self.skipped)}" if self.skipped else ""
+        return Checks(tuple(self.findings), tuple(self.made), why)
+
+    def _timed(self, name: str, run: Callable[[], T], p_value: Callable[[T], float | None] = _no_p_value) -> T | None:
+        """Make one check, unless the time is over."""
+        if self.subject.late:
+            self.skipped.append(name)
+            return None
+        found = run()
+        # The first check has the residuals in its time.
+        now = time.perf_counter()
+        self.made.append(Made(name, p_value(found), now - self.started, self.subject.n))
+        self.started = now
+        return found
+
+    def _residual_checks(self) -> dict[str, list[Departure]]:
+        """The departures that are significant and matter, by check."""
+        subject = self.subject
+        if subject.ordered:
+            dependent = self._tested({ORDER: lambda: rows.order(subject).tested})
+            if dependent:
+                # Other checks take the rows as independent: what they found would be the same thing again.
+                return dependent
+        return self._tested(
+            {
+                SHAPE: lambda: residuals.shape(subject),
+                SPREAD: lambda: residuals.spread(subject),
+                CURVES: lambda: residuals.curves(subject),
+                PREDICTIVE: lambda: residuals.predictive(subject),
+                PAIRS: lambda: residuals.pairs(subject),
+            }
+        )
+
+    def _tested(self, checks: dict[str, Callable[[], Tested]]) -> dict[str, list[Departure]]:
+        """Make some checks; returns their departures that are significant and matter."""
+        failed, level = dict[str, list[Departure]](), ERROR / len(WITH_P_VALUE)
+        for name, run in checks.items():
+            tested = self._timed(name, run, lambda one: one.p_value)
+            if tested is None:
+                continue
+            found = [one for one in tested.departures if one.matters and corrected(one.p_value, tested.tests) <= level]
+            if found:
+                failed[name] = found
+        return failed
+
+    def _finding(self, name: str, departures: list[Departure], view: OtherView | None) -> Finding:
+        subject, words = self.subject, WORDS[name]
+        departures = sorted(departures, key=lambda one: one.p_value)
+        columns = list(dict.fromkeys(column for one in departures for column in one.columns))
+        pool = subject.joined if name in ABOUT_ROWS else subject.sure
+        touched = [edge for edge in pool if set(columns).intersection(edge)]
+        edges = self._hanging(name, touched, view)
+        severity: Severity = "warning" if edges else "note"
+        worst = departures[0]
+        where = f"in {listed([subject.names[k] for k in columns], NAMED)}"
+        which = f"{' and '.join(repr(subject.names[k]) for k in worst.columns)}: " if len(columns) > 1 else ""
+        sentence = f"{words.found} ({where}, {subject.rows_in_words()}; {which}{worst.words})."
+        return Finding(
+            check=name,
+            severity=severity,
+            columns=tuple(subject.names[k] for k in columns),
+            edges=self._named(edges),
+            sentence=sentence,
+            changes=self._changes(name, edges, touched, view),
+            remedy=words.remedy,
+            statistic=worst.statistic,
+            p_value=min(one.p_value for one in departures),
+        )
+
+    def _hanging(self, name: str, touched: Edges, view: OtherView | None) -> Edges:
+        """The sure edges that may be wrong because of a departure at their columns."""
+        if name in ABOUT_ROWS:
+            return touched
+        if view is None:
+            return []
+        doubted = view.doubted
+        return [edge for edge in doubted if edge in set(touched)]
+
+    def _changes(self, name: str, edges: Edges, touched: Edges, view: OtherView | None) -> str:
+        if not edges:
+            if not touched:
+                return "No sure edge hangs on it."
+            return "The sure edges at these columns stay when the table is described by ranks, without shapes."
+        said = f"{WORDS[name].changes[:1].upper()}{WORDS[name].changes[1:]}: {self._listed(edges)}."
+        if name not in ABOUT_ROWS and view is not None:
+            turned = [edge for edge in edges if edge in set(view.turned)]
+            absent = [edge for edge in edges if edge in set(view.absent)]
+            if turned:
+                said += f" A description by ranks turns {self._listed(turned)} round."
+            if absent:
+                said += f" A description by ranks does not have {self._listed(absent)}."
+        return said
+
+    def _turned(self, failed: dict[str, list[Departure]], view: OtherView | None) -> None:
+        """Sure edges that another description turns round, where a residual check fails as well."""
+        if view is None or len(view.turned) <= MOST_TURNED or not failed:
+            return
+        if any(set(self._named(view.turned)) <= set(one.edges) for one in self.findings if one.severity == "warning"):
+            return
+        columns = list(dict.fromkeys(k for edge in view.turned for k in edge))
+        self.findings.append(
+            Finding(
+                check=DESCRIPTIONS,
+                severity="warning",
+                columns=tuple(self.subject.names[k] for k in columns),
+                edges=self._named(view.turned),
+                sentence=(
+                    f"Another description of the table, jointly normal on the scale of ranks, turns "
+                    f"{len(view.turned)} sure edges round, and residuals differ from the model."
+                ),
+                changes=f"These edges may be the other way round: {self._listed(view.turned)}.",
+                remedy="Take their directions as open unless something else than this table supports them.",
+                statistic=float(len(view.turned)),
+            )
+        )
+
+    def _influence(self) -> None:
+        found = self._timed(INFLUENCE, lambda: rows.influence(self.subject))
+        if not found:
+            return
+        numbers = np.unique(np.concatenate([one.rows for one in found]))
+        named = ", ".join(f"{row + 1:,}" for row in numbers[:NAMED].tolist())
+        edges = [one.edge for one in found]
+        self.findings.append(
+            Finding(
+                check=INFLUENCE,
+                severity="warning",
+                columns=tuple(dict.fromkeys(self.subject.names[k] for edge in edges for k in edge)),
+                edges=self._named(edges),
+                sentence=(
+                    f"All evidence for {self._listed(edges)} comes from {len(numbers)} of {self.subject.n:,} rows "
+                    f"(data {'row' if len(numbers) == 1 else 'rows'} {named}"
+                    f"{' and others' if len(numbers) > NAMED else ''})."
+                ),
+                changes=f"{self._listed(edges)}: the other rows speak against an edge.",
+                remedy="Look at what is special there: if it is an error, correct it or leave it out, and fit again.",
+                statistic=float(len(numbers)),
+            )
+        )
+
+    def _copies(self) -> None:
+        found = self.copies
+        if not found.are_many:
+            return
+        # Of an edge whose direction is open, that the two columns are joined at all.
+        either = self.subject.probabilities + self.subject.probabilities.T
+        chances = np.where(self.subject.probabilities >= SURE, self.subject.probabilities, either)
+        chances = np.clip(chances, 1e-12, 1 - 1e-12)
+        logits = np.log(chances / (1 - chances)) / found.inflation
+        edges = [edge for edge in self.subject.joined if logits[edge] < np.log(SURE / (1 - SURE))]
+        share = found.copies / found.rows
+        changes = "The sure edges would stay sure if each of these rows counted once."
+        if edges:
+            changes = f"These edges would not be sure if each of these rows counted once: {self._listed(edges)}."
+        self.findings.append(
+            Finding(
+                check=COPIES,
+                severity="warning" if edges else "note",
+                columns=(),
+                edges=self._named(edges),
+                sentence=(
+                    f"{found.copies:,} of {found.rows:,} rows ({share:.0%}) are copies of other rows in all columns, "
+                    "more than chance makes. The model takes each of them as new evidence."
+                ),
+                changes=changes,
+                remedy="If they are the same observation, keep one of each and fit again.",
+                statistic=share,
+            )
+        )
+
+    def _imputations(self) -> None:
+        differ = getattr(self.posterior.graph_posterior, "disagreement", None)
+        if differ is None:
+            return
+        found = self._timed(IMPUTATIONS, differ)
+        if found is None:
+            return
+        _, ranges = found
+        wide = np.argwhere(ranges > IMPUTED_RANGE)
+        edges = [(int(i), int(j)) for i, j in wide[np.argsort(-ranges[tuple(wide.T)], kind="stable")]]
+        if not edges:
+            return
+        self.findings.append(
+            Finding(
+                check=IMPUTATIONS,
+                severity="note",
+                columns=tuple(dict.fromkeys(self.subject.names[k] for edge in edges for k in edge)),
+                edges=self._named(edges),
+                sentence=(
+                    "The missing values decide some edges: their probabilities differ between imputations by up to "
+                    f"{float(ranges.max()):.2f}."
+                ),
+                changes=f"{self._listed(edges)} may be there or not, whatever their mean probability says.",
+                remedy="Take these edges as open, or obtain the missing values.",
+                statistic=float(ranges.max()),
+            )
+        )
+
+    def _named(self, edges: Edges) -> tuple[tuple[str, str], ...]:
+        return tuple((self.subject.names[i], self.subject.names[j]) for i, j in edges)
+
+    def _listed(self, edges: Edges) -> str:
+        sure = self.subject.probabilities >= SURE
+        names = self.subject.names
+        # Where only the pair is sure, no direction is named.
+        shown = [f"{names[i]} {'->' if sure[i, j] else '-'} {names[j]}" for i, j in edges[:NAMED]]
+        more = f" and {len(edges) - NAMED:,} more" if len(edges) > NAMED else ""
+        return ", ".join(shown) + more
+
+
+def _as_tested(subject: Subject, *, thorough: bool) -> Tested:
+    """Two populations as one departure; by residuals too, which takes longer, where another check has failed."""
+    found = [one for one in (normal_populations(subject), populations(subject) if thorough else None) if one]
+    if not found:
+        return Tested(None, 0, [])
+    best = min(found, key=lambda one: one.p_value)
+    p_value = corrected(best.p_value, len(found))
+    words = f"{best.share:.0%} of the rows differ from the others"
+    matters = best.share >= LEAST_SHARE and len(best.columns) >= 2
+    named: Sequence[int] = best.columns or subject.columns
+    return Tested(p_value, 1, [Departure(tuple(named), p_value, best.share, matters, words)])

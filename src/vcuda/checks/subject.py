@@ -1,0 +1,207 @@
+"""What the checks look at: some rows of the table, their residuals given one probable graph, and the sure edges."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcuda.checks.statistics import normal_scores
+from vcuda.data.dataset import Dataset
+from vcuda.models.prediction import Predictive
+from vcuda.posterior.predictions import predictive_of
+
+if TYPE_CHECKING:
+    from vcuda.infer.edge_prior import EdgePrior
+    from vcuda.posterior.posterior import Posterior
+
+# An edge of at least this probability is sure.
+SURE = 0.9
+# Of a larger table runs of so many neighbouring rows are looked at: what depends on the order shows inside them.
+RUN = 100
+# Of a wider table those columns are looked at that have the most sure edges.
+MOST_COLUMNS = 200
+# Graphs that are drawn to choose one.
+GRAPHS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A posterior and the rows of its table that are checked.
+
+    Parameters
+    ----------
+    names
+        Of all columns.
+    table
+        The table that was fitted, all of its rows.
+    rows
+        ``(n,)`` the rows that are looked at, in their order.
+    runs
+        ``(n,)`` which run of neighbouring rows each of them belongs to.
+    ordered
+        Whether the rows are in the order of the user's table.
+    columns
+        The columns that are looked at.
+    graph
+        ``(d, d)`` a probable graph.
+    probabilities
+        ``(d, d)`` of the edges.
+    residuals
+        ``(n, d)`` standard normal under the model; zeros for columns that are not looked at. Cells that are missing or
+        that an experiment set are drawn: under the model they could not be told from others.
+    predictive, scaled
+        What the residuals come from, and the rows in its units.
+    edges
+        The prior of the edges.
+    """
+
+    names: tuple[str, ...]
+    table: Dataset
+    rows: np.ndarray
+    runs: np.ndarray
+    ordered: bool
+    columns: tuple[int, ...]
+    graph: np.ndarray
+    probabilities: np.ndarray
+    residuals: np.ndarray
+    predictive: Predictive
+    scaled: np.ndarray
+    edges: EdgePrior
+    seed: int
+    deadline: float
+
+    @property
+    def n(self) -> int:
+        return self.rows.size
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def rng(self, check: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, 20, check])
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The columns ``(n, d)`` of the rows on the scale of their ranks."""
+        rng, found = self.rng(0), np.zeros((self.n, len(self.names)))
+        needed = set(self.columns) | {int(k) for k in np.flatnonzero(self.graph[:, list(self.columns)].any(axis=1))}
+        for k in needed:
+            found[:, k] = normal_scores(self.table.values[self.rows, k], rng)
+        return found
+
+    def parents(self, column: int) -> np.ndarray:
+        return np.flatnonzero(self.graph[:, column])
+
+    @cached_property
+    def sure(self) -> list[tuple[int, int]]:
+        """The edges that the posterior is sure of, the surest first."""
+        found = np.argwhere(self.probabilities >= SURE)
+        order = np.argsort(-self.probabilities[tuple(found.T)], kind="stable")
+        return [(int(i), int(j)) for i, j in found[order]]
+
+    @cached_property
+    def joined(self) -> list[tuple[int, int]]:
+        """The pairs that are surely joined by an edge, in the likelier direction, the surest first."""
+        either = self.probabilities + self.probabilities.T
+        found = np.argwhere((either >= SURE) & (self.probabilities >= self.probabilities.T))
+        order = np.argsort(-either[tuple(found.T)], kind="stable")
+        pairs = {frozenset((int(i), int(j))): (int(i), int(j)) for i, j in found[order]}
+        return list(pairs.values())
+
+    def rows_in_words(self) -> str:
+        return f"{self.n:,} rows" if self.n == self.table.n else f"{self.n:,} of {self.table.n:,} rows"
+
+
+def no_residuals(posterior: Posterior) -> str:
+    """Why there are no residuals; empty where there are."""
+    if predictive_of(posterior.graph_posterior) is None:
+        return "the model predicts no rows, so there are no residuals"
+    return ""
+
+
+def subject_of(
+    posterior: Posterior, table: Dataset, edges: EdgePrior, *, ordered: bool, seed: int, deadline: float
+) -> Subject:
+    """Choose rows, columns and a graph, and compute the residuals; fewer columns where time is short."""
+    predictive = predictive_of(posterior.graph_posterior)
+    assert predictive is not None
+    rng = np.random.default_rng([seed, 20])
+    probabilities = posterior.edge_probabilities.to_numpy()
+    graph = _probable_graph(posterior, probabilities, rng)
+    rows, runs = _chosen_rows(table.n, predictive.quick_rows)
+    values = table.values[rows]
+    held = np.zeros(values.shape, dtype=bool) if table.interventions is None else table.interventions[rows]
+    missing = np.isnan(values)
+    if table.n > predictive.quick_rows:
+        complete = ~missing.any(axis=1)
+        if complete.sum() >= values.shape[0] // 2:
+            predictive = predictive.learned_from(values[complete], held[complete] if held.any() else None)
+    # A value that was observed stands where one is missing; no residual is computed with it.
+    present = np.where(missing, _first_known(table), values) if missing.any() else values
+    scaled = predictive.scaling.apply(present, posterior.names)
+    residuals, columns = np.zeros(values.shape), list[int]()
+    for column in _chosen_columns(probabilities):
+        if columns and time.monotonic() > deadline:
+            break
+        parents = np.flatnonzero(graph[:, column])
+        found = predictive.residuals(column, parents, scaled, rng)
+        unknown = missing[:, [column, *parents]].any(axis=1) | held[:, column]
+        residuals[:, column] = np.where(unknown, rng.standard_normal(rows.size), found)
+        columns.append(column)
+    return Subject(
+        names=posterior.names,
+        table=table,
+        rows=rows,
+        runs=runs,
+        ordered=ordered,
+        columns=tuple(sorted(columns)),
+        graph=graph,
+        probabilities=probabilities,
+        residuals=residuals,
+        predictive=predictive,
+        scaled=scaled,
+        edges=edges,
+        seed=seed,
+        deadline=deadline,
+    )
+
+
+def _first_known(table: Dataset) -> np.ndarray:
+    """The first value of each column ``(d,)`` that is not missing."""
+    known = ~np.isnan(table.values)
+    return table.values[known.argmax(axis=0), np.arange(table.d)]
+
+
+def _chosen_rows(total: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """All rows, or runs of neighbouring ones at equal distances; and the number of the run of each."""
+    if total <= most:
+        return np.arange(total), np.zeros(total, dtype=np.int64)
+    starts = np.linspace(0, total - RUN, most // RUN).astype(np.int64)
+    rows = np.unique((starts[:, None] + np.arange(RUN)).reshape(-1))
+    return rows, np.concatenate([[0], np.cumsum(np.diff(rows) > 1)])
+
+
+def _chosen_columns(probabilities: np.ndarray) -> list[int]:
+    """The columns with the most sure edges first."""
+    sure = probabilities >= SURE
+    touched = sure.sum(axis=0) + sure.sum(axis=1)
+    return np.argsort(-touched, kind="stable")[:MOST_COLUMNS].tolist()
+
+
+def _probable_graph(posterior: Posterior, probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Of some drawn graphs the one that agrees best with the probabilities of joined pairs, then with directions."""
+    drawn = posterior.graph_posterior.sample(rng, posterior.names, GRAPHS)
+    joined = probabilities + probabilities.T - 0.5 + 0.1 * probabilities
+    best, graph = -np.inf, np.zeros(probabilities.shape, dtype=bool)
+    for k in range(len(drawn)):
+        sources, targets = drawn.edges(k)
+        agreement = float(joined[sources, targets].sum())
+        if agreement > best:
+            best, chosen = agreement, (sources, targets)
+    graph[chosen] = True
+    return graph

@@ -1,0 +1,433 @@
+"""Model checks: silent on tables that were drawn from the model, and a finding for each way to depart from it."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom, kstest
+
+import vcuda
+from vcuda.checks import run
+from vcuda.checks.findings import Checks, Finding, Made
+from vcuda.checks.rows import copies, sorted_keys
+from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
+from vcuda.data.reading import as_dataset, new_rows
+from vcuda.errors import DataError
+from vcuda.posterior.predictions import predictive_of
+
+COLUMNS = list("abcd")
+PAGE = Path(__file__).parent.parent / "docs" / "checks.md"
+BLOCKS = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
+
+
+def linear_table(rows: int, seed: int, columns: int = 4) -> pd.DataFrame:
+    """Drawn from a linear model with normal noise."""
+    rng = np.random.default_rng(seed)
+    values = np.zeros((rows, columns))
+    for k in range(columns):
+        weights = np.where(rng.random(k) < 0.5, rng.uniform(0.5, 1.5, k) * rng.choice([-1, 1], k), 0.0)
+        values[:, k] = values[:, :k] @ weights + rng.normal(size=rows)
+    return pd.DataFrame(values, columns=COLUMNS[:columns])
+
+
+def checks_of(table: pd.DataFrame, **options) -> Checks:
+    return vcuda.fit(table, **{"model": "linear", "engine": "exact", **options}).checks()
+
+
+def names_of(checks: Checks) -> set[str]:
+    return {finding.check for finding in checks}
+
+
+# Error rates -------------------------------------------------------------------------------------------------------
+
+
+def test_p_values_of_single_tests_are_uniform():
+    rng = np.random.default_rng(0)
+    shapes, curves = [], []
+    for _ in range(400):
+        base, noise = rng.normal(size=(80, 2)), rng.normal(size=80)
+        design = np.column_stack([np.ones(80), base])
+        residuals = noise - design @ np.linalg.lstsq(design, noise, rcond=None)[0]
+        shapes.append(moments_test(residuals).p_value)
+        curves.append(added_features_test(residuals, base, base**2).p_value)
+    assert kstest(curves, "uniform").pvalue > 0.01
+    # The moments of 80 rows are not quite normal after their transformation.
+    assert np.mean(np.array(shapes) < 0.05) < 0.09
+    assert 0.4 < np.mean(shapes) < 0.6
+
+
+SLOW = [pytest.param(rows, 100, marks=pytest.mark.slow) for rows in (300, 20_000)]
+
+
+@pytest.mark.parametrize(("rows", "tables"), [(200, 5), *SLOW])
+def test_tables_from_the_model_are_quiet_and_p_values_uniform(rows, tables):
+    p_values: dict[str, list[float]] = {}
+    found = warned = 0
+    for seed in range(tables):
+        checks = checks_of(linear_table(rows, 1000 + seed))
+        found += len(checks) > 0
+        warned += len(checks.warnings) > 0
+        for made in checks.made:
+            if made.p_value is not None:
+                p_values.setdefault(made.check, []).append(made.p_value)
+    assert found <= binom.ppf(0.99, tables, 0.05), "findings are more than 5 %"
+    assert warned <= 0.05 * tables
+    for name in ("order of the rows", "shape of residuals", "spread and causes", "curves"):
+        assert kstest(p_values[name], "uniform").pvalue > 0.005, name
+    for name, own in p_values.items():
+        # What the fit has adapted to, or what is looked for only where another check fails, is rarer than that.
+        assert np.sum(np.array(own) < 0.1) <= binom.ppf(0.999, len(own), 0.1), name
+
+
+def test_the_smallest_of_several_p_values_is_corrected():
+    draws = np.random.default_rng(1).random((2000, 7))
+    assert kstest([smallest(row) for row in draws], "uniform").pvalue > 0.01
+    assert smallest([]) == 1.0
+    assert smallest([1e-20, 0.5]) == pytest.approx(2e-20)
+
+
+# Residuals ---------------------------------------------------------------------------------------------------------
+
+
+def mixed_table(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=rows)
+    b = np.tanh(2 * a) + 0.4 * (rng.exponential(size=rows) - 1)
+    visits = rng.poisson(np.exp(0.6 * b + 1))
+    well = np.where(rng.random(rows) < 1 / (1 + np.exp(-2 * a)), "yes", "no")
+    town = np.array(["north", "south", "west"])[rng.integers(3, size=rows)]
+    return pd.DataFrame({"a": a, "b": b, "visits": visits, "well": well, "town": town})
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (["a", "b"], {"model": "linear"}),
+        (["a", "b"], {"model": "additive"}),
+        (["a", "b"], {"model": "gp"}),
+        (["well", "town"], {}),
+        (["a", "b", "visits", "well", "town"], {"subsamples": 1}),
+    ],
+    ids=["linear", "additive", "gp", "categorical", "mixed"],
+)
+def test_residuals_of_every_family_are_standard_normal(columns, options):
+    table = mixed_table(400, 3)
+    if "model" in options:
+        # Their noise is normal, and the first has no curves.
+        line = table["a"] if options["model"] == "linear" else np.tanh(2 * table["a"])
+        table["b"] = line + 0.4 * np.random.default_rng(5).normal(size=400)
+    table = table[columns]
+    posterior = vcuda.fit(table, checks=False, **options)
+    predictive = predictive_of(posterior.graph_posterior)
+    rows = as_dataset(table)
+    scaled = predictive.scaling.apply(rows.values, posterior.names)
+    names = list(posterior.names)
+    parents = np.array([0])
+    for target in range(1, len(names)):
+        own = predictive.residuals(target, parents, scaled, np.random.default_rng(4))
+        again = predictive.residuals(target, parents, scaled, np.random.default_rng(4))
+        np.testing.assert_array_equal(own, again)
+        assert kstest(own, "norm").pvalue > 0.01, names[target]
+        if predictive.kind == "mixed":
+            tails = predictive.tails(target, parents, scaled)
+            assert np.all(tails.below + tails.above <= 1 + 1e-9)
+            exact = names[target] == "b"
+            assert np.allclose(tails.below + tails.above, 1) == exact
+
+
+def test_tails_agree_with_the_density():
+    table = mixed_table(300, 5)[["a", "b", "visits"]]
+    posterior = vcuda.fit(table, subsamples=1, checks=False)
+    predictive = predictive_of(posterior.graph_posterior)
+    scaled = predictive.scaling.apply(new_rows(table, posterior.names).values, posterior.names)
+    # Along a grid of values the probability of less is the sum of densities.
+    grid = np.repeat(scaled[:1], 4001, axis=0)
+    grid[:, 1] = np.linspace(-12, 12, 4001)
+    density = np.exp(predictive.column(1, np.array([0]), grid).log_density)
+    below = predictive.tails(1, np.array([0]), grid).below
+    heaps = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid[:, 1]))])
+    np.testing.assert_allclose(below - below[0], heaps, atol=2e-4)
+    counts = np.repeat(scaled[:1], 200, axis=0)
+    counts[:, 2] = np.arange(200)
+    chances = np.exp(predictive.column(2, np.array([1]), counts).log_density)
+    tails = predictive.tails(2, np.array([1]), counts)
+    np.testing.assert_allclose(1 - tails.below - tails.above, chances, atol=1e-9)
+    np.testing.assert_allclose(tails.below[1:], np.cumsum(chances)[:-1], atol=1e-9)
+
+
+# Departures --------------------------------------------------------------------------------------------------------
+
+
+def test_independent_random_walks_are_a_warning_that_names_the_edges():
+    walks = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 4)).cumsum(axis=0), columns=COLUMNS)
+    checks = checks_of(walks)
+    (warning,) = checks.warnings
+    assert warning.check == "order of the rows"
+    assert warning.edges
+    assert warning.p_value < 1e-6
+    assert abs(warning.statistic) > 5
+    assert "standard errors" in warning.sentence
+    assert "differences" in warning.remedy
+
+
+def test_autoregressive_rows_are_a_warning():
+    table = linear_table(400, 0).to_numpy(copy=True)
+    for row in range(1, len(table)):
+        table[row] += 0.9 * table[row - 1]
+    checks = checks_of(pd.DataFrame(table, columns=COLUMNS))
+    assert {warning.check for warning in checks.warnings} == {"order of the rows"}
+
+
+@pytest.mark.parametrize("by", ["a", "b", "group"])
+def test_a_sorted_table_is_no_departure(by):
+    table = linear_table(600, 4)
+    table["group"] = (table["c"] + np.random.default_rng(0).normal(size=600) > 0).astype(float)
+    shuffled = checks_of(table)
+    ordered = checks_of(table.sort_values(by, kind="stable", ignore_index=True))
+    assert "order of the rows" not in names_of(shuffled) | names_of(ordered)
+    assert "order of the rows" in {made.check for made in ordered.made}
+
+
+def test_sorted_columns_are_found_one_inside_the_other():
+    rng = np.random.default_rng(0)
+    values = np.column_stack([rng.integers(4, size=300), rng.integers(9, size=300), rng.normal(size=300)])
+    values = values[np.lexsort((values[:, 1], values[:, 0]))]
+    keys, groups = sorted_keys(values)
+    assert keys == [0, 1]
+    assert groups.max() == len(np.unique(values[:, :2], axis=0))
+    assert sorted_keys(rng.normal(size=(300, 2)).cumsum(axis=0))[0] == []
+
+
+def test_a_series_beside_its_years_is_still_a_warning():
+    walks = pd.DataFrame(np.random.default_rng(2).normal(size=(400, 3)).cumsum(axis=0), columns=list("abc"))
+    walks["year"] = np.arange(400) + 1600.0
+    assert "order of the rows" in {warning.check for warning in checks_of(walks).warnings}
+
+
+def test_two_populations_are_a_warning():
+    rng = np.random.default_rng(0)
+    other = linear_table(250, 5).to_numpy() * [1, -1, 1, -1] + [3, -3, 2, 1]
+    both = np.concatenate([linear_table(250, 0).to_numpy(), other])
+    checks = checks_of(pd.DataFrame(rng.permutation(both), columns=COLUMNS))
+    warning = next(one for one in checks.warnings if one.check == "two populations")
+    assert len(warning.columns) >= 2
+    assert 0.3 < warning.statistic <= 0.5
+
+
+def test_copied_rows_are_a_warning_where_edges_are_sure_by_them_alone():
+    table = linear_table(150, 0)
+    checks = checks_of(pd.concat([table, table], ignore_index=True))
+    (warning,) = checks.warnings
+    assert warning.check == "copied rows"
+    assert warning.statistic == 0.5
+    assert warning.edges
+    assert not checks_of(table).warnings
+    # Of strong effects the copies change nothing that is said.
+    strong = pd.DataFrame({"a": table["a"], "b": table["a"] + 0.1 * table["b"]})
+    found = checks_of(pd.concat([strong, strong], ignore_index=True))
+    assert ("copied rows", "note") in [(one.check, one.severity) for one in found]
+
+
+def test_equal_rows_of_labels_and_rounded_numbers_are_no_copies():
+    rng = np.random.default_rng(0)
+    few = pd.DataFrame({"a": rng.integers(2, size=500), "b": rng.integers(3, size=500)}).astype(float)
+    assert not copies(as_dataset(few)).are_many
+    rounded = linear_table(500, 0)[["a", "b"]].round(1)
+    assert copies(as_dataset(rounded)).copies > 5
+    assert not copies(as_dataset(rounded)).are_many
+
+
+def test_an_outlier_that_makes_an_edge_is_named():
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 4)), columns=COLUMNS)
+    assert not checks_of(table).warnings
+    table.loc[7, ["a", "b"]] = 15.0
+    checks = checks_of(table)
+    (warning,) = checks.warnings
+    assert warning.check == "few rows"
+    assert set(warning.edges[0]) == {"a", "b"}
+    assert "data row 8)" in warning.sentence
+    assert "predicted values" in names_of(checks)
+
+
+def test_spread_that_depends_on_causes_is_found_by_a_linear_fit():
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=500)
+    table = pd.DataFrame({"a": cause, "b": 0.8 * cause + np.exp(0.5 * cause) * rng.normal(size=500)})
+    checks = checks_of(table)
+    assert "spread and causes" in names_of(checks)
+    assert "two populations" not in names_of(checks)
+    finding = next(one for one in checks if one.check == "spread and causes")
+    assert finding.statistic > 0.1
+
+
+def test_curves_and_skewed_noise_are_found_by_a_linear_fit():
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=500)
+    table = pd.DataFrame({"a": cause, "b": cause + 0.5 * cause**2 + rng.normal(size=500)})
+    assert "curves" in names_of(checks_of(table))
+    skewed = pd.DataFrame({"a": rng.exponential(size=500), "b": rng.normal(size=500)})
+    assert names_of(checks_of(skewed)) >= {"shape of residuals"}
+
+
+def test_unequal_spread_is_found_by_a_fit_with_equal_noise():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=400), "b": 3 * rng.normal(size=400)})
+    finding = next(one for one in checks_of(table, noise="equal") if one.check == "predicted values")
+    assert "times what is expected" in finding.sentence
+
+
+def test_sizes_of_residuals_that_go_together_are_found():
+    rng = np.random.default_rng(0)
+    common = np.exp(0.7 * rng.normal(size=(800, 1)))
+    table = pd.DataFrame(common * rng.normal(size=(800, 3)), columns=list("abc"))
+    assert "residuals of two columns" in names_of(checks_of(table))
+
+
+def test_a_departure_without_a_sure_edge_is_no_warning():
+    skewed = pd.DataFrame(np.random.default_rng(0).exponential(size=(400, 3)), columns=list("abc"))
+    checks = checks_of(skewed)
+    assert len(checks)
+    assert not checks.warnings
+
+
+def test_a_wrong_direction_by_the_shape_of_the_noise_is_a_warning():
+    """Curves with normal noise explain skewed noise by turning the arrow round."""
+    rng = np.random.default_rng(1)
+    cause = rng.normal(size=1500)
+    table = pd.DataFrame({"a": cause, "b": cause + 0.7 * (rng.exponential(size=1500) - 1), "c": rng.normal(size=1500)})
+    posterior = vcuda.fit(table, model="additive", engine="exact")
+    sure = posterior.edges(minimum=0.9)
+    assert len(sure), "the example should have a sure direction"
+    warning = next(one for one in posterior.checks().warnings if one.check == "shape of residuals")
+    assert set(warning.edges[0]) == {"a", "b"}
+
+
+# Tables of other kinds ---------------------------------------------------------------------------------------------
+
+
+def test_missing_values_and_experiments_leave_the_checks_quiet():
+    rng, warned = np.random.default_rng(0), 0
+    for _ in range(2):
+        a, b = rng.normal(size=(2, 200))
+        held = np.zeros((200, 3), dtype=bool)
+        held[:80, 1] = True
+        b = np.where(held[:, 1], b, a + b)
+        table = pd.DataFrame({"a": a, "b": b, "c": b - a + rng.normal(size=200)})
+        warned += len(checks_of(table, interventions=held).warnings)
+        table = linear_table(200, int(rng.integers(1000)))
+        table[rng.random(table.shape) < 0.05] = np.nan
+        checks = checks_of(table, imputations=2)
+        warned += len(checks.warnings)
+        assert checks.made
+    assert warned <= 1
+
+
+def test_mixed_kinds_are_checked():
+    checks = vcuda.fit(mixed_table(400, 1), subsamples=2).checks()
+    assert {"shape of residuals", "order of the rows"} <= {made.check for made in checks.made}
+    assert not checks.warnings
+
+
+def test_large_tables_are_checked_by_runs_of_rows():
+    checks = checks_of(linear_table(5000, 0))
+    assert {made.rows for made in checks.made if made.check != "copied rows"} == {2000}
+    walks = pd.DataFrame(np.random.default_rng(0).normal(size=(5000, 4)).cumsum(axis=0), columns=COLUMNS)
+    warning = checks_of(walks).warnings[0]
+    assert warning.check == "order of the rows"
+    assert "2,000 of 5,000 rows" in warning.sentence
+
+
+def test_methods_without_residuals_say_so():
+    checks = vcuda.fit(linear_table(100, 0), engine="r2-sort").checks()
+    assert not checks.made
+    assert "no residuals" in checks.not_made
+    assert "No model checks were made" in str(checks)
+
+
+# What is kept ------------------------------------------------------------------------------------------------------
+
+FOUND = Checks(
+    (
+        Finding("curves", "note", ("a<b",), (), "Found.", "Changes nothing.", "Do nothing."),
+        Finding("order of the rows", "warning", ("a<b", "c"), (("a<b", "c"),), "S.", "C.", "R.", 7.5, 1e-9),
+    ),
+    (Made("curves", 0.01, 0.1, 500), Made("copied rows", None, 0.2, 500)),
+)
+
+
+def test_findings_survive_json_and_warnings_come_first():
+    again = Checks.from_json(json.loads(json.dumps(FOUND.to_json())))
+    assert again == FOUND
+    assert again[0].severity == "warning"
+    assert again[0].edges == (("a<b", "c"),)
+    assert again[1:] == (FOUND[1],)
+    assert FOUND.seconds == pytest.approx(0.3)
+    frame = FOUND.to_frame()
+    assert list(frame["severity"]) == ["warning", "note"]
+    assert frame["edges"][0] == "a<b -> c"
+    assert str(FOUND).startswith("2 model checks were made: 1 warning and 1 note.")
+    assert "S." in FOUND._repr_html_()
+    assert list(Checks().to_frame().columns) == list(frame.columns)
+    with pytest.raises(DataError, match="severity"):
+        Finding("curves", "error", (), (), "", "", "")
+
+
+def test_html_shows_names_as_they_are():
+    odd = Finding("curves", "note", (), (), "<script>", "", "")
+    assert "<script>" not in Checks((odd,), FOUND.made)._repr_html_()
+
+
+def test_checks_are_stored_with_the_run_and_made_again_from_the_table(tmp_path):
+    table = linear_table(150, 0)
+    twice = pd.concat([table, table], ignore_index=True)
+    posterior = vcuda.fit(twice, model="linear", engine="exact")
+    posterior.save(tmp_path / "run")
+    loaded = vcuda.Posterior.load(tmp_path / "run")
+    assert loaded.checks().to_json() == posterior.checks().to_json()
+    assert loaded.checks(twice).findings == posterior.checks().findings
+    with pytest.raises(DataError, match="give the table that was fitted"):
+        loaded.checks(twice[["a", "b"]])
+
+
+def test_runs_from_before_the_checks_load(tmp_path):
+    posterior = vcuda.fit(linear_table(100, 0), model="linear", engine="exact")
+    posterior.save(tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["checks"], config["provenance"]["checks"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    checks = vcuda.Posterior.load(tmp_path / "run").checks()
+    assert not checks.made
+    assert "checks(table)" in checks.not_made
+
+
+def test_no_checks_are_made_when_nobody_wants_them():
+    posterior = vcuda.fit(linear_table(100, 0), model="linear", engine="exact", checks=False)
+    assert posterior.provenance["checks"] is False
+    assert not posterior.checks().made
+
+
+def test_normal_scores_have_ranks_whatever_is_missing():
+    values = np.array([3.0, np.nan, 1.0, 2.0, 2.0])
+    scores = normal_scores(values, np.random.default_rng(0))
+    assert scores[2] < min(scores[3], scores[4]) < max(scores[3], scores[4]) < scores[0]
+    assert np.isfinite(scores).all()
+
+
+def test_the_page_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    text = PAGE.read_text(encoding="utf-8")
+    for content, shown in BLOCKS.findall(text):
+        exec(compile(content, "checks.md", "exec"), scope)
+        assert capsys.readouterr().out == shown
+    assert (tmp_path / "lags.png").exists()
+    for name in run.WORDS:
+        assert f"`{name}`" in text
+
+
+def test_every_check_has_words():
+    assert set(run.WORDS) == set(run.WITH_P_VALUE)
