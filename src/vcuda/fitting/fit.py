@@ -25,10 +25,13 @@ from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
+from vcuda.fitting.robust import care_for, stated_carefully
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
+from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.progress import Progress, silent
@@ -105,13 +108,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=subsamples_of(table.d) if spec.subsamples is None else spec.subsamples,
+            parts=_parts(spec, table.d),
+            careful=Careful() if spec.robust else None,
         )
-        if table.missing is None:
-            outcome, info = route(request, *asked)
-        else:
-            by_evidence = model == "auto" and spec.preset != "paper"
-            outcome, info = fit_imputed(request, route, asked, count=spec.imputations, by_evidence=by_evidence)
+        outcome, info = _routed(request, route, asked)
         kept.status = outcome.status
     notes = [*table.notes, *info.pop("notes", ())]
     info["choice"]["sentences"][:0] = kind_sentences + row_sentences
@@ -151,7 +151,34 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if not spec.checks or outcome.status.code == "interrupted":
         return posterior
     progress(Progress(1, 1, "checking the model"))
+    posterior = replace(posterior, checked=checks_of_fit(posterior, table, edges))
+    careful = care_for(posterior.checked, table) if isinstance(table, Dataset) and _may_be_careful(spec) else None
+    left = request.seconds_left()
+    if careful in (None, request.careful) or (left is not None and left <= 0):
+        return posterior
+    with one_blas_thread(), bounded_programs():
+        again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
+    posterior = stated_carefully(posterior, again, careful)
     return replace(posterior, checked=checks_of_fit(posterior, table, edges))
+
+
+def _parts(spec: FitSpec, columns: int) -> int:
+    """Parts of the rows whose answers are averaged."""
+    if spec.subsamples is not None:
+        return spec.subsamples
+    return 0 if spec.robust is False else subsamples_of(columns)
+
+
+def _may_be_careful(spec: FitSpec) -> bool:
+    """Whether the checks may ask for another fit: of models with scores, unless that was declined."""
+    return spec.robust is not False and spec.subsamples is None and _route(spec) is fit_by_scores
+
+
+def _routed(request: Request, route: Route, asked: Asked) -> tuple[Outcome, dict[str, Any]]:
+    if request.table.missing is None:
+        return route(request, *asked)
+    by_evidence = asked.model == "auto" and request.spec.preset != "paper"
+    return fit_imputed(request, route, asked, count=request.spec.imputations, by_evidence=by_evidence)
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:
@@ -180,12 +207,12 @@ def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tupl
     open_choice = model == "auto" and noise is None and not request.standardise
     if open_choice and request.table.d <= MOST_COLUMNS and takes_sets(engine):
         return fit_numbers(request, model, noise, engine)
-    return fit_scored(request, model, noise, engine)
+    return carefully(request, lambda one: fit_scored(one, model, noise, engine))
 
 
 def versions() -> dict[str, str]:
     """Of everything that may change a number."""
-    packages = ("vcuda", "jax", "jaxlib", "numpy", "scipy", "optax")
+    packages = ("vcuda", "jax", "jaxlib", "numpy", "scipy", "optax", "numba")
     return {"python": python_version(), **{package: version(package) for package in packages}}
 
 
