@@ -237,7 +237,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         sentences.append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
-    rows = _parts(prepared.table, request.parts, request.seed)
+    rows = random_parts(prepared.table, request.parts, request.seed)
     outcomes, stopped = _searched(request, prepared, engine, rows)
     members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)
     if request.parts:
@@ -269,7 +269,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     return outcome, info
 
 
-def _parts(table: Dataset, count: int, seed: int) -> list[np.ndarray]:
+def random_parts(table: Dataset, count: int, seed: int) -> list[np.ndarray]:
     """Random parts of the rows; all rows where none are asked for."""
     if count == 0:
         return [np.arange(table.n)]
@@ -345,20 +345,23 @@ def _problem(request: Request, prepared: Prepared, score: LocalScore, number: in
 
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
-    table = prepared.table
-    values = table.values.copy()
-    kinds = list(table.kinds)
-    for k, kind in enumerate(kinds):
-        if kind in ("number", "count"):
-            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
-    spec = DegenerateGaussian(kinds=tuple(kinds))
-    score = prepare_score(spec, values, table.interventions)
+    values, kinds = by_ranks(prepared.table)
+    score = prepare_score(DegenerateGaussian(kinds=kinds), values, prepared.table.interventions)
     return run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
+
+
+def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The values (n, d) with numbers and counts as normal scores of their ranks, and the kinds that they then have."""
+    values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
+    for k, kind in enumerate(kinds):
+        if kind in ("number", "count"):
+            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
+    return values, tuple(kinds)
 
 
 def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:

@@ -25,12 +25,14 @@ from vcuda.posterior.samples import GraphSamples
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from vcuda.infer.progress import ProgressCallback
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
+    from vcuda.summaries.why import Why
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,31 @@ class Posterior:
         from vcuda.summaries.comparison import compare
 
         return compare(self, other)
+
+    def why(
+        self,
+        cause: str,
+        effect: str,
+        *,
+        data: Any = None,
+        subsamples: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Why:
+        """Where the probability of ``cause`` -> ``effect`` comes from: conditional independences, the form of the
+        functions, the noise, experiments or knowledge; and how it changes without one of them.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, where the run does not keep its rows; linear, categorical and mixed models do.
+        subsamples
+            On how many of the parts of the rows that the fit had the table is described; by default up to 3.
+        progress
+            Called with a :class:`Progress`.
+        """
+        from vcuda.summaries.why import why
+
+        return why(self, cause, effect, data=data, subsamples=subsamples, progress=progress)
 
     def next_experiment(
         self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0

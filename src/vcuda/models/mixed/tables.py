@@ -54,11 +54,14 @@ class MixedTable:
         (n, d) rows, logarithms of some columns among them.
     held
         (n, d) cells that an experiment set, or None.
+    evidence
+        The class that computes the evidence of a column.
     """
 
     columns: tuple[Column, ...]
     values: np.ndarray
     held: np.ndarray | None = None
+    evidence: type[ColumnEvidence] = ColumnEvidence
 
     def evidences(
         self, rows: np.ndarray | None = None, before: Sequence[ColumnEvidence] | None = None
@@ -72,7 +75,7 @@ class MixedTable:
             own = every
             if held is not None and held[:, target].any() and not held[:, target].all():
                 own = Rows(self.columns, values[~held[:, target]], are_shared=False)
-            found.append(ColumnEvidence(target, own, None if before is None else before[target]))
+            found.append(self.evidence(target, own, None if before is None else before[target]))
         return found
 
     def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:

@@ -1,0 +1,364 @@
+"""A table described by more and by fewer assumptions: local scores that say what each assumption adds.
+
+Without any, a score reads conditional independences alone: it is the same for all Markov equivalent graphs. Curves, the
+shape of the noise, a spread that depends on the causes, and equal noise variances each let it read directions as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from vcuda.data.dataset import Dataset
+from vcuda.data.moments import Moments
+from vcuda.fitting.mixed import THREADS, by_ranks
+from vcuda.models.interventions import InterventionalPredictive, joined, prepare
+from vcuda.models.linear import BGe, LinearPredictive
+from vcuda.models.mixed.columns import columns_of
+from vcuda.models.mixed.evidence import NEAR, ColumnEvidence, Description, Rows, Set, descriptions_of
+from vcuda.models.mixed.screen import DegenerateGaussian
+from vcuda.models.mixed.tables import DOMINATED, MixedTable, scored_sets
+from vcuda.models.protocol import LocalScore, ScoreSpec
+from vcuda.models.tabulated import TabulatedScore
+
+FUNCTIONS, SHAPE, SPREAD, EQUAL_NOISE = "functions", "shape", "spread", "equal noise"
+Assumptions = frozenset[str]
+NO_ASSUMPTIONS: Assumptions = frozenset()
+OnProgress = Callable[[float], None]
+ResultT = TypeVar("ResultT")
+
+
+class DescribedTable(Protocol):
+    """A table whose scores can be had with any of its ``assumptions``, the weakest first, and without experiments."""
+
+    assumptions: tuple[str, ...]
+
+    def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
+        """One for each part of the rows, or for each imputed table; ``assumed`` nothing, of independences alone.
+
+        Without ``experiments`` all cells are taken as observed.
+        """
+        ...
+
+
+class NothingSeen(LocalScore):
+    """The score of a table without rows: every set of parents is as good as any other."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+
+    @property
+    def nodes(self) -> int:
+        return self._nodes
+
+    rows = 0
+    log_jacobian = 0.0
+    max_parents = None
+    cheap_tables = True
+
+    def score(self, target: int, parents: Sequence[int]) -> float:
+        return 0.0
+
+    def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
+        return np.zeros(1 << len(candidates))
+
+
+class ScoredRows:
+    """Rows with a score of a family: one for independences, and one with the assumption of the family, if it has any.
+
+    Parameters
+    ----------
+    values
+        (n, d) rows as ``spec`` takes them.
+    plain
+        The score of independences, with the rows (n, d) that it takes.
+    assumption
+        What ``spec`` assumes beyond independences; None if nothing.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        held: np.ndarray | None,
+        spec: ScoreSpec,
+        plain: tuple[ScoreSpec, np.ndarray],
+        assumption: str | None,
+    ) -> None:
+        self.assumptions: tuple[str, ...] = () if assumption is None else (assumption,)
+        self._values, self._held, self._spec, self._plain = values, held, spec, plain
+
+    def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
+        spec, values = (self._spec, self._values) if assumed else self._plain
+        return [prepare(spec, values, self._held if experiments else None)]
+
+
+class LinearStatistics:
+    """Linear models from what their predictions keep: products of the columns, in the rows in which each was free.
+
+    Parameters
+    ----------
+    kept
+        One for each imputed table.
+    columns
+        (k,) those that are described.
+    always
+        (d,) columns that experiments set in every row.
+    equal
+        The score with equal noise variances that was fitted; None for unequal ones.
+    """
+
+    def __init__(
+        self,
+        kept: Sequence[LinearPredictive | InterventionalPredictive],
+        columns: np.ndarray,
+        always: np.ndarray,
+        rows: int,
+        *,
+        plain: BGe,
+        equal: ScoreSpec | None,
+    ) -> None:
+        self.assumptions: tuple[str, ...] = () if equal is None else (EQUAL_NOISE,)
+        self._kept, self._columns, self._always, self._rows = kept, columns, always, rows
+        self._plain, self._equal = plain, equal
+
+    @property
+    def knows_all_rows(self) -> bool:
+        """Whether products of all rows were kept, whatever was set in them."""
+        return all(any(part.rows == self._rows for part in _linear_parts(one)) for one in self._kept)
+
+    def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
+        return [self._score(one, assumed, experiments) for one in self._kept]
+
+    def _score(
+        self, kept: LinearPredictive | InterventionalPredictive, assumed: Assumptions, experiments: bool
+    ) -> LocalScore:
+        chosen = np.ix_(self._columns, self._columns)
+        moments = [_moments(part.gram[chosen], part.rows) for part in _linear_parts(kept)]
+        pooled = max(moments, key=lambda one: one.rows)
+        spec: ScoreSpec = self._equal if assumed and self._equal is not None else self._plain
+        # Equal noise was fitted in the units of these products, independences have those of every column.
+        ones = np.ones(len(self._columns))
+        scale = ones if assumed else np.sqrt(np.diag(pooled.gram) / pooled.rows)
+
+        def prepared(one: Moments) -> LocalScore:
+            return spec.from_statistics(one, None, None, scale=scale)
+
+        if not (experiments and isinstance(kept, InterventionalPredictive)):
+            return prepared(pooled)
+        which = kept.part_of[self._columns]
+        free = np.where(self._always[self._columns], 0, [moments[part].rows for part in which])
+        shifts = np.zeros((len(moments), len(ones)))
+        return joined(prepared(pooled), [prepared(one) for one in moments], which, free, ones, shifts)
+
+
+def _linear_parts(kept: LinearPredictive | InterventionalPredictive) -> list[LinearPredictive]:
+    parts = kept.parts if isinstance(kept, InterventionalPredictive) else (kept,)
+    return [part for part in parts if isinstance(part, LinearPredictive)]
+
+
+def _moments(gram: np.ndarray, rows: int) -> Moments:
+    nothing = np.zeros(len(gram))
+    return Moments(rows, nothing, gram, nothing, nothing)
+
+
+# Regressions of columns of any kind --------------------------------------------------------------------------------
+
+
+def is_within(how: Description, assumed: Assumptions) -> bool:
+    """Whether a description of a column needs no more than some assumptions."""
+    return (
+        (FUNCTIONS in assumed or not how.smooth)
+        and (SHAPE in assumed or not how.shape)
+        and (SPREAD in assumed or not how.spread)
+    )
+
+
+def subsets_asked(assumptions: Sequence[str]) -> list[Assumptions]:
+    """The assumptions of a ladder that adds one after the other, and all without one of them."""
+    found = [frozenset(assumptions[: k + 1]) for k in range(len(assumptions))]
+    found += [frozenset(assumptions) - {one} for one in assumptions]
+    return [own for own in dict.fromkeys(found) if own]
+
+
+class RecordedEvidence(ColumnEvidence):
+    """The evidence of a column that keeps what each description has for each set."""
+
+    def __init__(self, target: int, rows: Rows, before: ColumnEvidence | None = None) -> None:
+        super().__init__(target, rows, before)
+        self.found: dict[Set, dict[str, float]] = {}
+        self._asked = subsets_asked((FUNCTIONS, SHAPE, SPREAD))
+
+    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
+        new = [own for own in sets if own not in self.found]
+        if new:
+            computed = super().by_description(new, together=together)
+            for place, own in enumerate(new):
+                self.found[own] = {name: float(values[place]) for name, values in computed.items()}
+                if self.before is None:
+                    self._keep_near(own)
+        return {
+            how.name: np.array([self.found[own][how.name] for own in sets])
+            for how in descriptions_of(self.own.kind)
+            if together or not how.together
+        }
+
+    def _keep_near(self, own: Set) -> None:
+        """A description that is near the best of those with some assumptions is tried on other parts of the rows."""
+        for assumed in self._asked:
+            names = [how.name for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
+            best = max(self.found[own][name] for name in names)
+            for name in names:
+                if self.found[own][name] > best - NEAR:
+                    self.near.setdefault(name, set()).add(own)
+
+    def average_within(self, own: Set, assumed: Assumptions) -> float:
+        """The log evidence of a set by the descriptions that need no more than some assumptions, equally plausible."""
+        every = np.array(
+            [self.found[own][how.name] for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
+        )
+        top = every.max()
+        return float(top + np.log(np.exp(every - top).mean()))
+
+
+class _Sets:
+    """The sets of one column: those that are fitted, subsets first, and what others are expected to lose beside one of
+    their subsets, by assumptions."""
+
+    def __init__(self, fitted: list[Set], expected: dict[Set, tuple[Set, Mapping[Assumptions, float]]]) -> None:
+        self.fitted, self.expected = fitted, expected
+
+    @classmethod
+    def tried(cls, evidence: RecordedEvidence, required: Set, asked: Sequence[Assumptions]) -> _Sets:
+        """Try sets of all other columns; with and without those that are required, so that these can be dropped."""
+        others = [k for k in range(len(evidence.rows.columns)) if k != evidence.target]
+        fitted: dict[Set, None] = {}
+        expected: dict[Set, tuple[Set, Mapping[Assumptions, float]]] = {}
+        for must in dict.fromkeys([(), required]):
+            sets, _ = scored_sets(evidence, [k for k in others if k not in must], must)
+            fitted |= dict.fromkeys(sets.fitted)
+            expected |= {own: (above, dict.fromkeys(asked, loss)) for own, (above, loss) in sets.expected.items()}
+        return cls(list(fitted), {own: found for own, found in expected.items() if own not in fitted})
+
+    def without_dominated(self, evidence: RecordedEvidence, asked: Sequence[Assumptions]) -> _Sets:
+        """The sets with those only expected that are far below a subset, whatever is assumed."""
+        by_assumption = {assumed: self.scores(evidence, assumed) for assumed in asked}
+        full = by_assumption[asked[0]]
+        fitted, expected = list[Set](), dict(self.expected)
+        for own in self.fitted:
+            subsets = [some for k in range(len(own)) if (some := own[:k] + own[k + 1 :]) in full]
+            above = max(subsets, key=lambda some: full[some], default=None)
+            losses = {} if above is None else {a: found[own] - found[above] for a, found in by_assumption.items()}
+            if above is not None and max(losses.values()) < -DOMINATED:
+                expected[own] = above, losses
+            else:
+                fitted.append(own)
+        return _Sets(fitted, expected)
+
+    def scores(self, evidence: RecordedEvidence, assumed: Assumptions) -> dict[Set, float]:
+        found = {own: evidence.average_within(own, assumed) for own in self.fitted}
+        # Smaller sets first, so that each finds its subset.
+        for own in sorted(self.expected, key=len):
+            above, losses = self.expected[own]
+            found[own] = found[above] + losses[assumed]
+        return found
+
+
+class RegressionTable:
+    """Columns of any mix of kinds: regressions in lines or curves, with normal noise or noise of any shape, of constant
+    spread or one that depends on the causes.
+
+    Parameters
+    ----------
+    table
+        The rows, logarithms of some columns among them.
+    parts
+        Rows (k,) of each part that is described.
+    required
+        For each column the parents that it must have, in some descriptions.
+    """
+
+    def __init__(
+        self,
+        table: Dataset,
+        parts: Sequence[np.ndarray],
+        required: Sequence[Sequence[int]],
+        *,
+        experiments_dropped: bool,
+        on_progress: OnProgress = lambda share: None,
+    ) -> None:
+        has_numbers = "number" in table.kinds
+        self.assumptions: tuple[str, ...] = (FUNCTIONS, SHAPE, SPREAD) if has_numbers else (FUNCTIONS,)
+        self._table, self._parts = table, parts
+        self._required = [tuple(sorted(own)) for own in required]
+        # All of them first: it decides which subset of a set is the best.
+        self._asked = subsets_asked(self.assumptions)
+        self._asked.sort(key=len, reverse=True)
+        ways = [True, False] if experiments_dropped else [True]
+        self._described = {}
+        for number, experiments in enumerate(ways):
+
+            def report(share: float, number: int = number) -> None:
+                on_progress((number + share) / len(ways))
+
+            self._described[experiments] = self._tabulated(table.interventions if experiments else None, report)
+
+    def _tabulated(
+        self, held: np.ndarray | None, on_progress: OnProgress
+    ) -> list[tuple[list[RecordedEvidence], list[_Sets]]]:
+        """The evidence of all columns on each part of the rows, and their sets."""
+        table = self._table
+        mixed = MixedTable(columns_of(table.kinds, table.values), table.values, held, RecordedEvidence)
+        first: list[Any] = mixed.evidences(self._parts[0])
+
+        def tried(target: int) -> _Sets:
+            return _Sets.tried(first[target], self._required[target], self._asked)
+
+        def share(part: int) -> OnProgress:
+            # The first part takes about as long as two others.
+            start, size = (0, 2) if part == 0 else (part + 1, 1)
+            return lambda done: on_progress((start + size * done) / (len(self._parts) + 1))
+
+        sets = _over_columns(tried, table.d, share(0))
+        found = [(first, sets)]
+        if len(self._parts) > 1:
+            fewer = [own.without_dominated(one, self._asked) for own, one in zip(sets, first, strict=True)]
+        for number, rows in enumerate(self._parts[1:], start=1):
+            evidences: list[Any] = mixed.evidences(rows, before=first)
+
+            def described(target: int, own: list[Any] = evidences) -> None:
+                own[target].by_description(fewer[target].fitted)
+
+            _over_columns(described, table.d, share(number))
+            found.append((evidences, fewer))
+        return found
+
+    def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
+        as_set = experiments or self._table.interventions is None
+        held = self._table.interventions if experiments else None
+        if not assumed:
+            values, kinds = by_ranks(self._table)
+            return [
+                prepare(DegenerateGaussian(kinds=kinds), values[rows], None if held is None else held[rows])
+                for rows in self._parts
+            ]
+        return [
+            _tabulated_score([own.scores(one, assumed) for own, one in zip(sets, evidences, strict=True)], len(rows))
+            for (evidences, sets), rows in zip(self._described[as_set], self._parts, strict=True)
+        ]
+
+
+def _over_columns(work: Callable[[int], ResultT], columns: int, on_progress: OnProgress) -> list[ResultT]:
+    found = []
+    # Most of the time is spent in NumPy, which lets other threads go on.
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done, result in enumerate(pool.map(work, range(columns)), start=1):
+            found.append(result)
+            on_progress(done / columns)
+    return found
+
+
+def _tabulated_score(scores: Sequence[dict[Set, float]], rows: int) -> TabulatedScore:
+    return TabulatedScore(tuple(scores), rows, 0.0, max_parents=max(len(own) for one in scores for own in one))
