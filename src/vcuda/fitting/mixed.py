@@ -94,9 +94,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
         marked = choose_logarithms(given.kinds, given.values, free, request.seed)
     edges = request.edges
-    rows = np.arange(given.n)
-    if given.n > FIRST_ROWS and request.parts:
-        rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    rows = first_rows(given, request.seed) if request.parts else np.arange(given.n)
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
         MixedTable(columns_of(table.kinds, table.values), table.values, table.interventions),
@@ -107,6 +105,13 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         on_progress=progress,
     )
     return Prepared(given, given.select(rows), marked, tabulation, notes)
+
+
+def first_rows(table: Dataset, seed: int) -> np.ndarray:
+    """The rows that decide which sets count, where parts of the rows follow."""
+    if table.n <= FIRST_ROWS:
+        return np.arange(table.n)
+    return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
 def log_evidence(prepared: Prepared, request: Request) -> float:

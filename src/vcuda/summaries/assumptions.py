@@ -43,6 +43,10 @@ class DescribedTable(Protocol):
         """
         ...
 
+    def beside(self, *, experiments: bool) -> LocalScore | None:
+        """The score of one more answer that the fit mixes in with a small weight; None where it does not."""
+        ...
+
 
 class NothingSeen(LocalScore):
     """The score of a table without rows: every set of parents is as good as any other."""
@@ -94,6 +98,9 @@ class ScoredRows:
         spec, values = (self._spec, self._values) if assumed else self._plain
         return [prepare(spec, values, self._held if experiments else None)]
 
+    def beside(self, *, experiments: bool) -> None:
+        return None
+
 
 class LinearStatistics:
     """Linear models from what their predictions keep: products of the columns, in the rows in which each was free.
@@ -131,6 +138,9 @@ class LinearStatistics:
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
         return [self._score(one, assumed, experiments) for one in self._kept]
+
+    def beside(self, *, experiments: bool) -> None:
+        return None
 
     def _score(
         self, kept: LinearPredictive | InterventionalPredictive, assumed: Assumptions, experiments: bool
@@ -189,7 +199,10 @@ class RecordedEvidence(ColumnEvidence):
     def __init__(self, target: int, rows: Rows, before: ColumnEvidence | None = None) -> None:
         super().__init__(target, rows, before)
         self.found: dict[Set, dict[str, float]] = {}
-        self._asked = subsets_asked((FUNCTIONS, SHAPE, SPREAD))
+        self._within = {
+            assumed: [how.name for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
+            for assumed in subsets_asked((FUNCTIONS, SHAPE, SPREAD))
+        }
 
     def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
         new = [own for own in sets if own not in self.found]
@@ -197,30 +210,32 @@ class RecordedEvidence(ColumnEvidence):
             computed = super().by_description(new, together=together)
             for place, own in enumerate(new):
                 self.found[own] = {name: float(values[place]) for name, values in computed.items()}
-                if self.before is None:
-                    self._keep_near(own)
-        return {
-            how.name: np.array([self.found[own][how.name] for own in sets])
-            for how in descriptions_of(self.own.kind)
-            if together or not how.together
-        }
+            if self.before is None:
+                # Tried on parts of the rows is what comes near the best, by any of the assumptions that are asked for.
+                for own in new:
+                    for assumed in self._within:
+                        for name in self.near_best(own, assumed):
+                            self.near.setdefault(name, set()).add(own)
+        names = [how.name for how in descriptions_of(self.own.kind) if together or not how.together]
+        return {name: np.array([self.found[own][name] for own in sets]) for name in names}
 
-    def _keep_near(self, own: Set) -> None:
-        """A description that is near the best of those with some assumptions is tried on other parts of the rows."""
-        for assumed in self._asked:
-            names = [how.name for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
-            best = max(self.found[own][name] for name in names)
-            for name in names:
-                if self.found[own][name] > best - NEAR:
-                    self.near.setdefault(name, set()).add(own)
+    def near_best(self, own: Set, assumed: Assumptions) -> list[str]:
+        """The descriptions that need no more than some assumptions, and come near the best of these for a set."""
+        found = self.found[own]
+        best = max(found[name] for name in self._within[assumed])
+        return [name for name in self._within[assumed] if found[name] > best - NEAR]
 
     def average_within(self, own: Set, assumed: Assumptions) -> float:
-        """The log evidence of a set by the descriptions that need no more than some assumptions, equally plausible."""
-        every = np.array(
-            [self.found[own][how.name] for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
-        )
+        """The log evidence of a set by the descriptions that need no more than some assumptions, equally plausible.
+
+        On a part of the rows only those count that came near the best before, as in a fit.
+        """
+        counted = self._within[assumed]
+        if isinstance(self.before, RecordedEvidence):
+            counted = self.before.near_best(own, assumed)
+        every = np.array([self.found[own][name] for name in counted])
         top = every.max()
-        return float(top + np.log(np.exp(every - top).mean()))
+        return float(top + np.log(np.exp(every - top).sum() / len(self._within[assumed])))
 
 
 class _Sets:
@@ -274,28 +289,35 @@ class RegressionTable:
     ----------
     table
         The rows, logarithms of some columns among them.
+    first
+        Rows (k,) that decide which sets count and where fits begin, as in the fit.
     parts
         Rows (k,) of each part that is described.
     required
         For each column the parents that it must have, in some descriptions.
+    experiments_dropped
+        Whether the table is described as observed as well.
+    is_averaged
+        Whether the fit averaged over parts of the rows, beside independences of all rows.
     """
 
     def __init__(
         self,
         table: Dataset,
+        first: np.ndarray,
         parts: Sequence[np.ndarray],
         required: Sequence[Sequence[int]],
         *,
         experiments_dropped: bool,
+        is_averaged: bool,
         on_progress: OnProgress = lambda share: None,
     ) -> None:
         has_numbers = "number" in table.kinds
         self.assumptions: tuple[str, ...] = (FUNCTIONS, SHAPE, SPREAD) if has_numbers else (FUNCTIONS,)
-        self._table, self._parts = table, parts
+        self._table, self._first, self._parts, self._is_averaged = table, first, parts, is_averaged
         self._required = [tuple(sorted(own)) for own in required]
         # All of them first: it decides which subset of a set is the best.
-        self._asked = subsets_asked(self.assumptions)
-        self._asked.sort(key=len, reverse=True)
+        self._asked = sorted(subsets_asked(self.assumptions), key=len, reverse=True)
         ways = [True, False] if experiments_dropped else [True]
         self._described = {}
         for number, experiments in enumerate(ways):
@@ -311,43 +333,48 @@ class RegressionTable:
         """The evidence of all columns on each part of the rows, and their sets."""
         table = self._table
         mixed = MixedTable(columns_of(table.kinds, table.values), table.values, held, RecordedEvidence)
-        first: list[Any] = mixed.evidences(self._parts[0])
+        first: list[Any] = mixed.evidences(self._first)
 
         def tried(target: int) -> _Sets:
             return _Sets.tried(first[target], self._required[target], self._asked)
 
-        def share(part: int) -> OnProgress:
-            # The first part takes about as long as two others.
-            start, size = (0, 2) if part == 0 else (part + 1, 1)
-            return lambda done: on_progress((start + size * done) / (len(self._parts) + 1))
+        def share(number: int) -> OnProgress:
+            # The first rows take about as long as two parts.
+            start, size = (0, 2) if number == 0 else (number + 1, 1)
+            return lambda done: on_progress((start + size * done) / (len(self._parts) + 2))
 
         sets = _over_columns(tried, table.d, share(0))
-        found = [(first, sets)]
-        if len(self._parts) > 1:
-            fewer = [own.without_dominated(one, self._asked) for own, one in zip(sets, first, strict=True)]
-        for number, rows in enumerate(self._parts[1:], start=1):
+        if len(self._parts) == 1 and np.array_equal(self._parts[0], self._first):
+            return [(first, sets)]
+        sets = [own.without_dominated(one, self._asked) for own, one in zip(sets, first, strict=True)]
+        found = []
+        for number, rows in enumerate(self._parts, start=1):
             evidences: list[Any] = mixed.evidences(rows, before=first)
 
             def described(target: int, own: list[Any] = evidences) -> None:
-                own[target].by_description(fewer[target].fitted)
+                own[target].by_description(sets[target].fitted)
 
             _over_columns(described, table.d, share(number))
-            found.append((evidences, fewer))
+            found.append((evidences, sets))
         return found
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
-        as_set = experiments or self._table.interventions is None
-        held = self._table.interventions if experiments else None
         if not assumed:
-            values, kinds = by_ranks(self._table)
-            return [
-                prepare(DegenerateGaussian(kinds=kinds), values[rows], None if held is None else held[rows])
-                for rows in self._parts
-            ]
+            return [self._by_ranks(rows, experiments) for rows in self._parts]
+        as_set = experiments or self._table.interventions is None
         return [
             _tabulated_score([own.scores(one, assumed) for own, one in zip(sets, evidences, strict=True)], len(rows))
             for (evidences, sets), rows in zip(self._described[as_set], self._parts, strict=True)
         ]
+
+    def beside(self, *, experiments: bool) -> LocalScore | None:
+        return self._by_ranks(np.arange(self._table.n), experiments) if self._is_averaged else None
+
+    def _by_ranks(self, rows: np.ndarray, experiments: bool) -> LocalScore:
+        """All columns jointly normal on the scale of their ranks, on some rows."""
+        values, kinds = by_ranks(self._table)
+        held = self._table.interventions if experiments else None
+        return prepare(DegenerateGaussian(kinds=kinds), values[rows], None if held is None else held[rows])
 
 
 def _over_columns(work: Callable[[int], ResultT], columns: int, on_progress: OnProgress) -> list[ResultT]:

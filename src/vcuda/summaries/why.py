@@ -21,7 +21,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules, Knowledge
 from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, DataError
-from vcuda.fitting.mixed import SHAPELESS, by_ranks, random_parts
+from vcuda.fitting.mixed import SHAPELESS, by_ranks, first_rows, random_parts
 from vcuda.fitting.routes import SUBSAMPLES
 from vcuda.fitting.spec import OPTIONS, FitSpec
 from vcuda.infer.blas import one_blas_thread
@@ -54,31 +54,43 @@ from vcuda.summaries.assumptions import (
 
 # Columns whose graphs are all counted; of more columns, those that matter most to the pair are taken.
 MOST_COLUMNS = {"orders": 12, "graphs": 9}
-# Rows of a part that are described, at most, and rows of all parts: every description of every set is fitted to them.
+# Rows of a part that are described, at most.
 MOST_ROWS = 1000
-ROWS_IN_ALL = 1400
-# An answer is open below the first, and an assumption decides it that changes its probability by the second.
-SURE, DECISIVE = 0.8, 0.2
+# Sets of parents, times rows to which all descriptions of a set are fitted: about 20 seconds of one core.
+SETS_AND_ROWS = 2_500_000
+# Sentences call an answer sure from the first on and open below the second; an assumption decides it that changes its
+# probability by the third, and what differs by more than the last from what is stated does not explain it.
+SURE, OPEN, DECISIVE, UNEXPLAINED = 0.8, 0.6, 0.2, 0.3
+# Sums over graphs are rounded by less than this.
+EXACT = 1e-9
 PRIOR, INDEPENDENCES, EXPERIMENTS, KNOWLEDGE = "prior", "independences", "experiments", "knowledge"
 
 
 class Words(NamedTuple):
-    """How people speak of a source: its name, what it does in a sentence, and without what."""
+    """How people speak of a source: in a table, in a sentence, and by a pronoun."""
 
-    name: str
-    decides: str
-    without: str
+    short: str
+    full: str
+    pronoun: str
+
+    @property
+    def decides(self) -> str:
+        return f"{self.full[:1].upper()}{self.full[1:]} {'decides' if self.pronoun == 'it' else 'decide'}"
+
+    @property
+    def matters(self) -> str:
+        return f"{self.full[:1].upper()}{self.full[1:]} {'matters' if self.pronoun == 'it' else 'matter'} as well"
 
 
 WORDS = {
-    PRIOR: Words("prior alone", "", ""),
-    INDEPENDENCES: Words("independences", "Independences decide", "them"),
-    EXPERIMENTS: Words("experiments", "The experiments decide", "them"),
-    FUNCTIONS: Words("form of the functions", "The form of the functions decides", "it"),
-    SHAPE: Words("shape of the noise", "The shape of the noise decides", "it"),
-    SPREAD: Words("spread that depends on causes", "A spread that depends on the causes decides", "it"),
-    EQUAL_NOISE: Words("equal noise variances", "Equal noise variances decide", "them"),
-    KNOWLEDGE: Words("knowledge", "Knowledge decides", "it"),
+    PRIOR: Words("prior", "the prior", "it"),
+    INDEPENDENCES: Words("independences", "independences", "them"),
+    EXPERIMENTS: Words("experiments", "the experiments", "them"),
+    FUNCTIONS: Words("form of functions", "the form of the functions", "it"),
+    SHAPE: Words("shape of noise", "the shape of the noise", "it"),
+    SPREAD: Words("spread by causes", "a spread that depends on the causes", "it"),
+    EQUAL_NOISE: Words("equal noise", "equal noise variances", "them"),
+    KNOWLEDGE: Words("knowledge", "knowledge", "it"),
 }
 
 
@@ -142,11 +154,11 @@ class Why:
         """Both tables as people read them, each with its title."""
         edges = {"probability": f"{self.cause} -> {self.effect}", "opposite": f"{self.effect} -> {self.cause}"}
         headings = {**edges, "none": "no edge"}
-        adding = self.ladder.assign(source=[_words_of(name) for name in self.ladder.source])
-        found = [("One source after the other:", adding.rename(columns=headings))]
+        adding = self.ladder.assign(source=[WORDS[name].short for name in self.ladder.source])
+        found = [("Each source with those above it:", adding.rename(columns=headings))]
         if len(self.dropped):
-            without = self.dropped.assign(source=[f"without {_words_of(name)}" for name in self.dropped.source])
-            found.append(("All of them but one:", without.rename(columns=headings)))
+            without = self.dropped.assign(source=[WORDS[name].short for name in self.dropped.source])
+            found.append(("All sources without one:", without.rename(columns=headings | {"source": "without"})))
         return found
 
     def __repr__(self) -> str:
@@ -164,10 +176,6 @@ class Why:
         if self.notes:
             parts.append(f"<p><small>{html.escape(' '.join(self.notes))}</small></p>")
         return "".join(parts)
-
-
-def _words_of(source: str) -> str:
-    return WORDS[source].name
 
 
 def why(
@@ -230,9 +238,8 @@ class _Asked:
         self.posterior, self.made, self.names = posterior, posterior.provenance, posterior.names
         self.data, self.subsamples, self.progress = data, subsamples, progress
         self.notes: list[str] = []
-        self.is_averaged = False
         self.probabilities = posterior.edge_probabilities.to_numpy()
-        self.stated = Pair.of(self.probabilities[pair], self.probabilities[pair[::-1]])
+        self.stated = Pair.of(float(self.probabilities[pair]), float(self.probabilities[pair[::-1]]))
         self.prior: GraphPrior = DagPrior.for_nodes(len(self.names))
         if self.made.get("prior"):
             self.prior = prior_from_json(self.made["prior"])
@@ -381,28 +388,37 @@ class _Asked:
     def _regressions(self, table: Dataset) -> RegressionTable:
         made = self.made
         fitted = SUBSAMPLES if made.get("subsamples") is None else int(made["subsamples"])
-        self.is_averaged = made["model"].get("score") == "Mixed" and fitted > 0
         every = random_parts(table, fitted, made.seed)
         size = min(len(every[0]), MOST_ROWS)
-        usual = max(1, min(3, ROWS_IN_ALL // size // (2 if self.has_experiments else 1)))
-        count = min(usual if self.subsamples is None else self.subsamples, len(every))
+        first = first_rows(table, made.seed) if fitted else None
+        ways = 2 if self.has_experiments else 1
+        usual = (SETS_AND_ROWS // ways // _sets(table.d) - (0 if first is None else len(first))) // size
+        count = min(max(usual, 1) if self.subsamples is None else self.subsamples, len(every))
         rng = np.random.default_rng([made.seed, 13])
         parts = [np.sort(rng.choice(own, size, replace=False)) if len(own) > size else own for own in every[:count]]
-        if len(every) > 1 or size < table.n:
-            which = f"{count} of the {len(every)} parts" if len(every) > 1 else "a part"
+        if count < len(every) or size < len(every[0]):
+            which = f"{count} of the {len(every)} parts of the rows" if len(every) > 1 else "a part of the rows"
             self.notes.append(
-                f"The table was described on {which} of the rows, {size:,} rows each; what is stated is that of the "
-                "whole fit."
+                f"The table was described on {which} that were fitted, {size:,} rows in each; what is stated is that of "
+                "the whole fit."
             )
         required = self.edges(experiments=True, knowledge=True).required_parents()
         words = "describing the table by more and fewer assumptions"
         return RegressionTable(
             table,
+            parts[0] if first is None else first,
             parts,
             [own.tolist() for own in required],
             experiments_dropped=self.has_experiments,
+            is_averaged=made["model"].get("score") == "Mixed" and fitted > 0,
             on_progress=lambda share: self.progress(Progress(share, 1, words)),
         )
+
+
+def _sets(columns: int) -> int:
+    """About how many sets of parents are fitted: those of up to three columns."""
+    others = columns - 1
+    return columns * (1 + others + others * (others - 1) // 2 + others * (others - 1) * (others - 2) // 6)
 
 
 def _is_linear(predictive: Any) -> bool:
@@ -484,10 +500,10 @@ class _Ladder:
             edges = self.asked.edges(experiments=experiments, knowledge=knowledge)
             scores = self.described.scores(assumed, experiments=experiments)
             found = Pair.mean([self._of_score(score, edges) for score in scores])
-            if assumed and self.asked.is_averaged:
+            beside = self.described.beside(experiments=experiments) if assumed else None
+            if beside is not None:
                 # As in the fit: parts of the rows that agree may share a fault.
-                plain = self.under(NO_ASSUMPTIONS, experiments=experiments, knowledge=knowledge)
-                found = Pair.mean([found, plain], [1 - SHAPELESS, SHAPELESS])
+                found = Pair.mean([found, self._of_score(beside, edges)], [1 - SHAPELESS, SHAPELESS])
             self._known[asked] = found
         return self._known[asked]
 
@@ -503,45 +519,51 @@ class _Ladder:
 def _sentences(cause: str, effect: str, stated: Pair, ladder: dict[str, Pair], dropped: dict[str, Pair]) -> list[str]:
     answers = (f"{cause} -> {effect}", f"{effect} -> {cause}", "no edge")
     best = int(np.argmax(stated))
-    said = answers[best] if best < 2 else f"that there is no edge between {cause} and {effect}"
-    sentences = [f"{_percent(stated[best])} says {said}.", _of_independences(ladder[INDEPENDENCES], best, answers)]
     everything = list(ladder.values())[-1]
-    falls = {source: everything[best] - found[best] for source, found in dropped.items()}
+    is_open = stated[best] < OPEN
+    sentences = [
+        f"The posterior leaves it open ({_shown(stated, answers)})."
+        if is_open
+        else f"{_percent(stated[best])} says {answers[best]}.",
+        _of_independences(ladder[INDEPENDENCES], None if is_open else best, answers),
+    ]
+    if abs(everything[best] - stated[best]) > UNEXPLAINED:
+        return [
+            *sentences,
+            f"All sources together give {_shown(everything, answers)} here, which does not explain what is stated.",
+        ]
+    if is_open:
+        for source, left in dropped.items():
+            other = int(np.argmax(left))
+            if left[other] >= SURE:
+                sentences.append(f"Without {WORDS[source].full} {_percent(left[other])} says {answers[other]}.")
+        return sentences
+    falls = {source: everything[best] - left[best] for source, left in dropped.items()}
     deciding = sorted((source for source in falls if falls[source] >= DECISIVE), key=lambda source: -falls[source])
     for place, source in enumerate(deciding):
-        words, left = WORDS[source], dropped[source]
-        verb = words.decides if place == 0 else f"{words.name[:1].upper()}{words.name[1:]} matter{_s(words)} as well"
-        sentences.append(f"{verb}: without {words.without} {_instead(left, best, answers)}.")
+        words = WORDS[source]
+        verb = words.decides if place == 0 else words.matters
+        sentences.append(f"{verb}: without {words.pronoun} {_instead(dropped[source], best, answers)}.")
     if not deciding and dropped:
-        least = min(found[best] for found in dropped.values())
-        names = ", ".join(_words_of(source) for source in dropped)
-        if len(dropped) == 1:
-            sentences.append(f"Without {names} it is {_percent(least)}.")
-        else:
-            sentences.append(
-                f"It hangs on none of the others alone ({names}): without any one of them {_percent(least)} or more."
-            )
-    if abs(everything[best] - stated[best]) >= 0.1:
-        sentences.append(f"All of them together give {_percent(everything[best])} here.")
+        least = min(left[best] for left in dropped.values())
+        words_of_all = [WORDS[source].full for source in dropped]
+        either = words_of_all[0] if len(dropped) == 1 else f"any one of the others ({', '.join(words_of_all)})"
+        sentences.append(f"Without {either} it stays {_at_least(least)}.")
     return sentences
 
 
-def _s(words: Words) -> str:
-    """The ending of a verb."""
-    return "s" if words.without == "it" else ""
-
-
-def _of_independences(found: Pair, best: int, answers: Sequence[str]) -> str:
-    shown = ", ".join(f"{answer} {_percent(value)}" for answer, value in zip(answers, found, strict=True))
-    if found[best] >= SURE:
+def _of_independences(found: Pair, best: int | None, answers: Sequence[str]) -> str:
+    if best is not None and found[best] >= SURE:
         return f"Independences alone say so ({_percent(found[best])})."
-    if best < 2 and found.none >= SURE:
-        return f"Independences alone see no edge ({_percent(found.none)})."
-    if best < 2 and found[1 - best] >= SURE:
+    if best is not None and best < 2 and found.none >= SURE:
+        return f"Independences alone, as far as correlations show them, see no edge ({_percent(found.none)})."
+    if best is not None and best < 2 and found[1 - best] >= SURE:
         return f"Independences alone say the opposite ({_percent(found[1 - best])})."
-    if best < 2 and found.none <= 1 - SURE:
-        return f"Independences alone leave the direction open ({shown})."
-    return f"Independences alone leave it open ({shown})."
+    what = "the direction" if found.none <= 1 - SURE else "it"
+    if max(found) < SURE:
+        return f"Independences alone leave {what} open ({_shown(found, answers)})."
+    likely = int(np.argmax(found))
+    return f"Independences alone say {answers[likely]} ({_percent(found[likely])})."
 
 
 def _instead(left: Pair, best: int, answers: Sequence[str]) -> str:
@@ -552,10 +574,18 @@ def _instead(left: Pair, best: int, answers: Sequence[str]) -> str:
     return _percent(left[best])
 
 
+def _shown(pair: Pair, answers: Sequence[str]) -> str:
+    return ", ".join(f"{answer} {_percent(share)}" for answer, share in zip(answers, pair, strict=True))
+
+
 def _percent(share: float) -> str:
     """A probability as people say it; what is not certain is never called 0 or 100 %."""
-    if 0 < share < 0.005:
+    if EXACT < share < 0.005:
         return "less than 1 %"
-    if 0.995 <= share < 1:
+    if 0.995 <= share < 1 - EXACT:
         return "more than 99 %"
     return f"{share:.0%}".replace("%", " %")
+
+
+def _at_least(share: float) -> str:
+    return "above 99 %" if 0.995 <= share < 1 - EXACT else f"at {_percent(share)}{'' if share == 1 else ' or more'}"
