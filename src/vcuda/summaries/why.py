@@ -59,8 +59,9 @@ MOST_ROWS = 1000
 # Sets of parents, times rows to which all descriptions of a set are fitted: about 20 seconds of one core.
 SETS_AND_ROWS = 2_500_000
 # Sentences call an answer sure from the first on and open below the second; an assumption decides it that changes its
-# probability by the third, and what differs by more than the last from what is stated does not explain it.
-SURE, OPEN, DECISIVE, UNEXPLAINED = 0.8, 0.6, 0.2, 0.3
+# probability by the third. A difference from what is stated is mentioned from the fourth on, and from the last on what
+# is found does not explain what is stated.
+SURE, OPEN, DECISIVE, NOTICEABLE, UNEXPLAINED = 0.8, 0.6, 0.2, 0.1, 0.3
 # Sums over graphs are rounded by less than this.
 EXACT = 1e-9
 PRIOR, INDEPENDENCES, EXPERIMENTS, KNOWLEDGE = "prior", "independences", "experiments", "knowledge"
@@ -155,10 +156,12 @@ class Why:
         edges = {"probability": f"{self.cause} -> {self.effect}", "opposite": f"{self.effect} -> {self.cause}"}
         headings = {**edges, "none": "no edge"}
         adding = self.ladder.assign(source=[WORDS[name].short for name in self.ladder.source])
-        found = [("Each source with those above it:", adding.rename(columns=headings))]
+        found = [("Each source with those above it:", _rounded(adding).rename(columns=headings))]
         if len(self.dropped):
             without = self.dropped.assign(source=[WORDS[name].short for name in self.dropped.source])
-            found.append(("All sources without one:", without.rename(columns=headings | {"source": "without"})))
+            found.append(
+                ("All sources without one:", _rounded(without).rename(columns=headings | {"source": "without"}))
+            )
         return found
 
     def __repr__(self) -> str:
@@ -176,6 +179,11 @@ class Why:
         if self.notes:
             parts.append(f"<p><small>{html.escape(' '.join(self.notes))}</small></p>")
         return "".join(parts)
+
+
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    """To two decimals, without minus zero."""
+    return table.assign(**{name: table[name].round(2) + 0.0 for name in table.columns if name != "source"})
 
 
 def why(
@@ -341,11 +349,9 @@ class _Asked:
             )
         if table.missing is not None:
             complete = ~table.missing.any(axis=1)
-            self.notes.append(
-                f"Rows with missing values were left out: {complete.sum():,} of {table.n:,} are complete."
-            )
+            self.notes.append(f"Rows with missing values were left out: {complete.sum():,} of {table.n:,} remain.")
             table = table.select(complete)
-        if table.n != made.rows and table.missing is None:
+        elif table.n != made.rows:
             self.notes.append(f"The table that was given has {table.n:,} rows, the fit had {made.rows:,}.")
         return table
 
@@ -399,10 +405,14 @@ class _Asked:
         if count < len(every) or size < len(every[0]):
             which = f"{count} of the {len(every)} parts of the rows" if len(every) > 1 else "a part of the rows"
             self.notes.append(
-                f"The table was described on {which} that were fitted, {size:,} rows in each; what is stated is that of "
-                "the whole fit."
+                f"The table was described on {which} that were fitted, with {size:,} rows each; what is stated is that "
+                "of the whole fit."
             )
         required = self.edges(experiments=True, knowledge=True).required_parents()
+        if "number" in table.kinds:
+            self.notes.append(
+                "Straight lines have noise of constant spread: without curves there is no spread by causes."
+            )
         words = "describing the table by more and fewer assumptions"
         return RegressionTable(
             table,
@@ -539,6 +549,9 @@ def _sentences(cause: str, effect: str, stated: Pair, ladder: dict[str, Pair], d
                 sentences.append(f"Without {WORDS[source].full} {_percent(left[other])} says {answers[other]}.")
         return sentences
     falls = {source: everything[best] - left[best] for source, left in dropped.items()}
+    if SPREAD in falls:
+        # Lines have no spread by causes: what is lost with it is not lost with the curves.
+        falls[FUNCTIONS] -= max(falls[SPREAD], 0.0)
     deciding = sorted((source for source in falls if falls[source] >= DECISIVE), key=lambda source: -falls[source])
     for place, source in enumerate(deciding):
         words = WORDS[source]
@@ -548,7 +561,9 @@ def _sentences(cause: str, effect: str, stated: Pair, ladder: dict[str, Pair], d
         least = min(left[best] for left in dropped.values())
         words_of_all = [WORDS[source].full for source in dropped]
         either = words_of_all[0] if len(dropped) == 1 else f"any one of the others ({', '.join(words_of_all)})"
-        sentences.append(f"Without {either} it stays {_at_least(least)}.")
+        sentences.append(f"Without {either} it is {_at_least(least)}.")
+    if abs(everything[best] - stated[best]) >= NOTICEABLE:
+        sentences.append(f"All sources together give {_percent(everything[best])} on the rows that were described.")
     return sentences
 
 
@@ -588,4 +603,4 @@ def _percent(share: float) -> str:
 
 
 def _at_least(share: float) -> str:
-    return "above 99 %" if 0.995 <= share < 1 - EXACT else f"at {_percent(share)}{'' if share == 1 else ' or more'}"
+    return "more than 99 %" if 0.995 <= share < 1 - EXACT else f"{_percent(share)}{'' if share == 1 else ' or more'}"
