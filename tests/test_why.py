@@ -129,7 +129,7 @@ def test_the_shape_of_the_noise_decides_a_linear_effect():
     # All parts of the rows, as in the fit; only descriptions that hardly count differ.
     assert row(found.ladder, "spread") == pytest.approx(list(found.stated), abs=0.01)
     fewer = posterior.why("a", "b", subsamples=2)
-    assert any("2 of the 6 parts" in note for note in fewer.notes)
+    assert any("2 of 6 random parts" in note for note in fewer.notes)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -25,7 +25,6 @@ from vcuda.posterior.samples import GraphSamples
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from vcuda.infer.progress import ProgressCallback
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.effects import Effect
@@ -255,7 +254,7 @@ class Posterior:
         *,
         data: Any = None,
         subsamples: int | None = None,
-        progress: ProgressCallback | None = None,
+        progress: Callable[[Any], None] | None = None,
     ) -> Why:
         """Where the probability of ``cause`` -> ``effect`` comes from: conditional independences, the form of the
         functions, the noise, experiments or knowledge; and how it changes without one of them.
@@ -263,9 +262,11 @@ class Posterior:
         Parameters
         ----------
         data
-            The table that was fitted, where the run does not keep its rows; linear, categorical and mixed models do.
+            The table that was fitted, where the run does not keep what is needed of it; linear, categorical and mixed
+            models do.
         subsamples
-            On how many of the parts of the rows that the fit had the table is described; by default up to 3.
+            On how many of the parts of the rows that were fitted the table is described, for mixed models; by default
+            as many as take about 20 seconds.
         progress
             Called with a :class:`Progress`.
         """

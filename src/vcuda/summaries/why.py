@@ -305,7 +305,7 @@ class _Asked:
         table = None if kept is None else kept.fitted_table(self.names)
         imputations = self.made.get("imputations") or 0
         if table is not None and imputations > 1:
-            self.notes.append(f"Described was the first of {imputations} imputed tables.")
+            self.notes.append(f"The table that was described is the first of {imputations} imputed ones.")
         return self._of_rows(table if table is not None else self._opened())
 
     def _linear(self) -> LinearStatistics:
@@ -403,10 +403,11 @@ class _Asked:
         rng = np.random.default_rng([made.seed, 13])
         parts = [np.sort(rng.choice(own, size, replace=False)) if len(own) > size else own for own in every[:count]]
         if count < len(every) or size < len(every[0]):
-            which = f"{count} of the {len(every)} parts of the rows" if len(every) > 1 else "a part of the rows"
+            which = (
+                f"{count} of {len(every)} random parts of the rows" if len(every) > 1 else "a random part of the rows"
+            )
             self.notes.append(
-                f"The table was described on {which} that were fitted, with {size:,} rows each; what is stated is that "
-                "of the whole fit."
+                f"It was described on {which}, {size:,} rows each; the probability that is stated is that of the fit."
             )
         required = self.edges(experiments=True, knowledge=True).required_parents()
         if "number" in table.kinds:
