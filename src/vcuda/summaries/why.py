@@ -604,4 +604,5 @@ def _percent(share: float) -> str:
 
 
 def _at_least(share: float) -> str:
-    return "more than 99 %" if 0.995 <= share < 1 - EXACT else f"{_percent(share)}{'' if share == 1 else ' or more'}"
+    shown = _percent(share)
+    return shown if shown in ("100 %", "more than 99 %") else f"{shown} or more"
