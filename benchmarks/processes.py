@@ -6,6 +6,7 @@ costs the run that killed it, which is written down as failed.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -43,6 +44,28 @@ def selected(groups: Iterable[Sequence[AnyCase]], only: str | None) -> list[list
     """The cases whose words contain ``only``, still in their groups."""
     kept = [[case for case in group if only is None or only in case.words()] for group in groups]
     return [group for group in kept if group]
+
+
+def part_of(groups: Sequence[Sequence[AnyCase]], part: tuple[int, int]) -> list[Sequence[AnyCase]]:
+    """Part k of n of the groups, k from 1 on: every n-th, so that parts take about as long."""
+    return list(groups[part[0] - 1 :: part[1]])
+
+
+def part_option(text: str) -> tuple[int, int]:
+    """``2/3`` of a command line as a pair."""
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, as in 1/2, not {text!r}")
+    return int(part), int(parts)
+
+
+def first_cases(groups: Sequence[Sequence[AnyCase]], limit: int | None) -> list[Sequence[AnyCase]]:
+    """The first cases of the groups, no more than the limit."""
+    chosen, left = [], sum(map(len, groups)) if limit is None else limit
+    for group in groups:
+        chosen.append(group[:left])
+        left -= len(chosen[-1])
+    return [group for group in chosen if group]
 
 
 class Runner(Generic[AnyCase]):

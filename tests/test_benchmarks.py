@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -151,7 +152,7 @@ def test_prior_units_change_nothing_but_means_and_scales() -> None:
     values, truth = draw("unit", 4, 50, np.random.default_rng(0))
     centred = values - values.mean(axis=0)
     one, other = (score_of("unit", centred, prior_units=flag) for flag in (True, False))
-    assert one.score(0, [1, 2]) == pytest.approx(other.score(0, [1, 2]))  # type: ignore[union-attr]
+    assert one.score(0, [1, 2]) == pytest.approx(other.score(0, [1, 2]))
     assert not truth.diagonal().any()
 
 
@@ -540,10 +541,10 @@ def line_of(run: Fit | Draw, ap: float | None = None) -> dict[str, object]:
     ranked = dict.fromkeys(("ap", "auc", "ap_full", "auc_full", "skeleton_ap"), value)
     costs = {"seconds_compilation": 1.0, "processor_seconds": 2.5, "over_limit": False, "status_sentence": "Done."}
     bins = {"bin_pairs": [50, 30, 0, 0, 0, 0, 0, 0, 0, 20], "bin_true": [1, 5, 0, 0, 0, 0, 0, 0, 0, 18]}
-    bins["bin_stated"] = [1.0, 4.5, 0, 0, 0, 0, 0, 0, 0, 19.0]  # type: ignore[list-item]
+    parts = {"bin_stated": [1.0, 4.5, 0, 0, 0, 0, 0, 0, 0, 19.0]}
     stated = {"brier": 0.05, "base_rate_brier": 0.09, "calibration_error": 0.02, "expected_edges": 9.0}
     more = {"true_edges": 10, "expected_shd": 4.0, "mse": 1.2, "precision_at_recall": [value] * 21}
-    return run.what() | common | costs | ranked | bins | stated | more
+    return run.what() | common | costs | ranked | bins | parts | stated | more
 
 
 def results_of(folder: Path, lines: list[dict[str, object]], text: str = SHOWN) -> Results:
@@ -600,12 +601,12 @@ def test_the_table_by_method_agrees_with_the_sentences(tmp_path: Path) -> None:
 
 
 def test_different_precision_of_equal_probabilities_is_explained() -> None:
-    setting = SimpleNamespace(words="Sachs")
-    exact = SimpleNamespace(method="exact", done=[{"ap": 0.4, "scores": [[0, 1.0], [0.2, 0]]}])
-    orders = SimpleNamespace(method="orders", done=[{"ap": 0.3, "scores": [[0, 1.0], [0.203, 0]]}])
-    (reports,) = findings._tied(setting, [exact, orders])  # type: ignore[arg-type, list-item]
+    setting: Any = SimpleNamespace(words="Sachs")
+    exact: Any = SimpleNamespace(method="exact", done=[{"ap": 0.4, "scores": [[0, 1.0], [0.2, 0]]}])
+    orders: Any = SimpleNamespace(method="orders", done=[{"ap": 0.3, "scores": [[0, 1.0], [0.203, 0]]}])
+    (reports,) = findings._tied(setting, [exact, orders])
     assert "differ by at most 0.003, and their AP are 0.400 and 0.300: 1 edge" in reports
-    assert not list(findings._tied(setting, [exact, exact]))  # type: ignore[arg-type, list-item]
+    assert not list(findings._tied(setting, [exact, exact]))
 
 
 def test_only_what_was_run_is_shown_and_the_rest_is_told(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from benchmarks import kinds
 from benchmarks.kinds import main
-from benchmarks.kinds.cases import DATA, SUITES, Case, part_of
-from benchmarks.kinds.degenerate import degenerate_gaussian
+from benchmarks.kinds.cases import DATA, SUITES, Case
 from benchmarks.kinds.measuring import aligned, measure, problem
 from benchmarks.kinds.tables import page, tables
 from benchmarks.measures import pair_log_loss, sure_edges
-from vcuda.models.linear import BGe
+from benchmarks.processes import part_of
+from vcuda.models.mixed.screen import DegenerateGaussian
+from vcuda.models.protocol import LocalScore
 
 TINY = Case("gaussian", "gaussian", "linear", 4, 60, "bge")
 
@@ -68,20 +69,25 @@ def test_a_measured_line_has_all_fields() -> None:
     assert json.loads(json.dumps(line)) == line
 
 
-def test_the_degenerate_gaussian_is_bge_without_labels_and_score_equivalent_with_them() -> None:
-    numbers = problem(TINY)
-    same = degenerate_gaussian(numbers.codes.values, numbers.kinds)
-    assert same.score(2, [0, 1]) == BGe().prepare(numbers.codes.values).score(2, [0, 1])
+def test_the_degenerate_gaussian_is_bge_without_labels() -> None:
     plain, blocks = measure(TINY), measure(replace(TINY, method="degenerate"))
     np.testing.assert_allclose(blocks["edge_probabilities"], plain["edge_probabilities"], atol=1e-4)
-    mixed = problem(Case("mixed", "mixed", "linear", 4, 200))
-    score = degenerate_gaussian(mixed.codes.values, mixed.kinds)
-    label = mixed.kinds.index("label")
-    assert len(score.blocks[label]) >= 2
-    for other in set(range(4)) - {label}:
-        forward = score.score(other, []) + score.score(label, [other])
-        backward = score.score(label, []) + score.score(other, [label])
-        assert forward == pytest.approx(backward, abs=1e-8)
+
+
+def test_the_degenerate_gaussian_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def prepare(self: DegenerateGaussian, values: np.ndarray) -> LocalScore:
+        asked.append(self.kinds)
+        return original(self, values)
+
+    original = DegenerateGaussian.prepare
+    monkeypatch.setattr(DegenerateGaussian, "prepare", prepare)
+    case = Case("mixed", "mixed", "linear", 4, 200, "degenerate")
+    edges = np.array(measure(case)["edge_probabilities"])
+    assert asked == [tuple(problem(case).kinds)]
+    assert "label" in asked[0]
+    assert 0 < edges.max() <= 1
 
 
 def test_a_fit_that_leaves_out_columns_is_an_error() -> None:

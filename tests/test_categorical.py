@@ -17,6 +17,8 @@ from scipy.special import gammaln, logsumexp
 import vcuda
 from vcuda.data.categorical import as_categories
 from vcuda.errors import ConfigError, DataError
+from vcuda.fitting.kinds import resolve_kinds
+from vcuda.fitting.spec import FitSpec
 from vcuda.graphs import enumerate_dags
 from vcuda.models.categorical import BDeu, CategoricalPredictive, draw_distributions
 from vcuda.summaries import categorical_effects
@@ -160,7 +162,7 @@ def test_truth_values_go_with_their_table(tmp_path):
     np.testing.assert_array_equal(beside_numbers.values[:, :2], truth)
 
 
-def test_few_whole_numbers_beside_labels_stay_numbers_and_are_fitted_as_labels(tmp_path):
+def test_few_whole_numbers_beside_labels_stay_numbers(tmp_path):
     frame = TABLE.assign(visits=np.arange(300) % 10 - 5, year=2020 + np.arange(300) % 3)
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, tmp_path / "t.csv"):
@@ -168,13 +170,35 @@ def test_few_whole_numbers_beside_labels_stay_numbers_and_are_fitted_as_labels(t
         assert data.categories == (*LABELS.values(), None, None)
         assert data.kinds[5:] == ("number", "ordered")
         np.testing.assert_array_equal(data.values[:, 5:], frame[["visits", "year"]])
-    posterior = vcuda.fit(frame, prior=0.1)
-    assert posterior.provenance.model_name == "categorical"
-    assert posterior.categories[5:] == (tuple(str(k) for k in range(-5, 5)), ("2020", "2021", "2022"))
-    assert posterior.summary()["choice"][0] == (
-        "Columns 'visits' and 'year' hold few different numbers beside columns of labels: the model is categorical, "
-        "which takes each number as a label; no other was compared."
-    )
+
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "model"),
+    [
+        (RNG.poisson(1.5, 300).clip(max=8), "mixed"),
+        (RNG.integers(1, 6, 300), "mixed"),
+        (RNG.integers(0, 10, 300) - 5, "mixed"),
+        (RNG.integers(0, 2, 300) * 3, "categorical"),
+    ],
+    ids=["count", "ordered", "number", "yes/no"],
+)
+def test_numbers_beside_labels_keep_their_order_however_few_there_are(cells, model, request):
+    data = vcuda.as_dataset(TABLE.assign(odd=cells))
+    assert data.kinds[-1] == request.node.callspec.id
+    table, chosen, (sentence,) = resolve_kinds(data, FitSpec())
+    assert chosen == model
+    if model == "mixed":
+        assert table is data
+        assert f"{data.kinds[-1]}: 'odd'" in sentence
+    else:
+        assert table.categories[-1] == ("0", "3")
+        assert sentence == (
+            "Column 'odd' holds two different numbers beside columns of labels: the model is categorical, which takes "
+            "each number as a label; no other was compared."
+        )
 
 
 def test_labels_beside_numbers_are_read_and_models_for_numbers_refuse_them():

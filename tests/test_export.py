@@ -7,6 +7,7 @@ import sys
 import warnings
 import xml.etree.ElementTree
 from dataclasses import replace
+from types import ModuleType
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,7 @@ from vcuda.data.spreadsheets import from_cell
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.graphs import cpdag, is_dag
 from vcuda.outputs import exports
+from vcuda.outputs.exports import libraries
 from vcuda.posterior import GraphSamples
 
 AWKWARD = ('a "quoted" \\ name\\', "line\nbreak\r\n, comma;", "<b>&amp;'ü→🦉", "-> [x=1] // {}", "subgraph")
@@ -309,6 +311,70 @@ def test_pgmpy_learns_the_weights_of_the_graph():
     network.fit(data)
     learned = network.get_cpds("effect").beta
     assert learned[-1] == pytest.approx(2, abs=0.05)  # ten standard errors of .1 / sqrt(500)
+
+
+def several_kinds(**columns) -> vcuda.Posterior:
+    """A posterior of model mixed: plan and grade depend on smoker, columns beside them on nothing."""
+    rng = np.random.default_rng(0)
+    smoker = rng.integers(0, 2, 300)
+    borders = np.array([[0.7, 0.9], [0.1, 0.3]])[smoker]
+    plan = np.array(["basic", "plus", "pro"])[(rng.random(300)[:, None] > borders).sum(axis=1)]
+    grade = np.clip(rng.poisson(1 + 2 * smoker), 0, 3) + 1
+    return vcuda.fit(pd.DataFrame({"smoker": smoker, "plan": plan, "grade": grade, **columns}), subsamples=2, seed=0)
+
+
+@pytest.fixture
+def fake_pgmpy(monkeypatch):
+    """What is asked of pgmpy, in place of the package: networks that are networkx graphs, and tables as they came."""
+
+    class Network(nx.DiGraph):
+        def add_cpds(self, *tables):
+            self.cpds = {table["variable"]: table for table in tables}
+
+    for name in ("pgmpy", "pgmpy.base", "pgmpy.models", "pgmpy.factors", "pgmpy.factors.discrete"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["pgmpy.base"].DAG = Network
+    sys.modules["pgmpy.models"].DiscreteBayesianNetwork = Network
+    sys.modules["pgmpy.models"].LinearGaussianBayesianNetwork = Network
+    sys.modules["pgmpy.factors.discrete"].TabularCPD = dict
+
+
+def test_a_mixed_posterior_of_labels_has_its_probabilities_in_pgmpy(fake_pgmpy):
+    posterior = several_kinds()
+    assert posterior.kinds == ("yes/no", "label", "ordered")
+    network = exports.to_pgmpy(posterior, kind="discrete")
+    assert np.array_equal(exports.from_networkx(network), posterior.consensus().graph)
+    predictive = posterior.graph_posterior.predictive
+    for target, name in enumerate(posterior.names):
+        table = network.cpds[name]
+        values = np.array(table["values"])
+        causes = table["evidence"] or []
+        assert values.shape == (table["variable_card"], np.prod(table["evidence_card"], dtype=int))
+        assert values.sum(axis=0) == pytest.approx(1)
+        assert [posterior.names[k] for k in np.flatnonzero(posterior.consensus().graph[:, target])] == causes
+        assert set(table["state_names"]) == {name, *causes}
+    assert network.cpds["plan"]["state_names"]["plan"] == ["basic", "plus", "pro"]
+    assert network.cpds["grade"]["state_names"]["grade"] == ["1", "2", "3", "4"]
+    graph = pd.DataFrame([[0, 0, 1], [0, 0, 1], [0, 0, 0]], index=posterior.names, columns=posterior.names)
+    values = np.array(libraries._probability_tables([predictive], graph)[2]["values"])
+    # The last cause changes first: a smoker with plan plus is combination 3 + 1.
+    chances = predictive.node(2, np.array([0, 1])).probabilities(np.array([[1.0, 1.0]]))[0]
+    assert values[:, 4] == pytest.approx(chances)
+
+
+def test_what_pgmpy_cannot_mix_is_named(fake_pgmpy):
+    rng = np.random.default_rng(1)
+    posterior = several_kinds(weight=rng.normal(size=300))
+    with pytest.raises(ConfigError, match=r"and this table has 'weight' \(number\): .*to_networkx.*, or bin these"):
+        exports.to_pgmpy(posterior, kind="discrete")
+    with pytest.raises(ConfigError, match=r"'smoker' \(yes/no\), 'plan' \(label\), 'grade' \(ordered\): export the"):
+        exports.to_pgmpy(posterior, kind="linear")
+    assert set(exports.to_pgmpy(posterior)) == {"smoker", "plan", "grade", "weight"}
+
+
+def test_pgmpy_takes_the_probabilities_of_a_mixed_posterior():
+    pytest.importorskip("pgmpy")
+    assert exports.to_pgmpy(several_kinds(), kind="discrete").check_model()
 
 
 def test_an_unknown_kind_is_refused(posterior):

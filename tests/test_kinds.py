@@ -293,7 +293,8 @@ def test_a_fit_that_is_resumed_keeps_the_kinds(run, tmp_path, monkeypatch):
 def test_labels_that_are_numbers_need_a_model_for_labels():
     assert vcuda.fit(beside_numbers(LIKERT), kinds={"odd": "label"}).provenance.model_name == "mixed"
     scales = pd.DataFrame({"a": LIKERT, "b": LIKERT[::-1]})
-    assert vcuda.fit(scales, kinds={"a": "label"}).provenance.model_name == "categorical"
+    assert vcuda.fit(scales, kinds={"a": "label"}, subsamples=2).provenance.model_name == "mixed"
+    assert vcuda.fit(scales, kinds={"a": "label", "b": "label"}).provenance.model_name == "categorical"
 
 
 # What is left out --------------------------------------------------------------------------------------------

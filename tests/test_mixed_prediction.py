@@ -11,12 +11,13 @@ from scipy.special import logsumexp
 
 from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError, DataError
+from vcuda.models.gaussian_process import GaussianProcessPredictive
 from vcuda.models.glm.likelihoods import Sieve
 from vcuda.models.mixed import MixedPredictive
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import ColumnEvidence, Rows, descriptions_of, prior_precision
-from vcuda.models.mixed.mechanisms import Noise
-from vcuda.models.mixed.nodes import Inputs, MixedNode, _Closed, _Laplace
+from vcuda.models.mixed.mechanisms import Bounds, CountMechanism, Noise, NumberMechanism
+from vcuda.models.mixed.nodes import Inputs, MixedNode, _Closed, _CodedLaplace, _Laplace
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.samples import GraphSamples
 
@@ -51,6 +52,11 @@ def small_node(target, parents):
     return columns, scaled(SMALL, 1)[:, which], scaled(10, 2)[:, which]
 
 
+def laplace_of(how, evidence, likelihood, found):
+    kind = _CodedLaplace if hasattr(likelihood, "probabilities") else _Laplace
+    return kind.of(how, evidence, (1, 2), likelihood, found, (0,))
+
+
 @pytest.mark.parametrize(("target", "parents", "how"), list(cases()))
 def test_predictions_are_those_of_the_posterior(target, parents, how):
     columns, values, new = small_node(target, parents)
@@ -60,7 +66,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
     if columns[0].is_number and how.is_closed:
         posterior = _Closed.of(how, evidence, (1, 2))
     else:
-        posterior = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
+        posterior = laplace_of(how, evidence, likelihood, found)
     predicted = posterior.predict(inputs, y)
     exact = simulated_posterior(evidence, how, likelihood, found, inputs, y)
     # Closed forms differ by the error of the simulation alone. At 60 rows the others are 64 draws of a normal
@@ -72,7 +78,7 @@ def test_predictions_are_those_of_the_posterior(target, parents, how):
 def simulated_posterior(evidence, how, likelihood, found, inputs, y, chains=32, steps=800):
     """Log densities of new rows, from random walks over the weights that begin at draws of the approximation."""
     rng = np.random.default_rng(3)
-    laplace = _Laplace.of(how, evidence, (1, 2), likelihood, found, (0,))
+    laplace = laplace_of(how, evidence, likelihood, found)
     width = laplace.best.size
     features = evidence.rows.features(how.smooth)
     design = np.concatenate([np.ones((1, evidence.rows.count)), features[1], features[2]])
@@ -148,8 +154,36 @@ def test_noise_of_any_shape_is_simulated_by_its_quantiles():
     noise = Noise(logits)
     drawn = noise.quantile((np.arange(200_000) + 0.5) / 200_000)
     assert drawn.mean() == pytest.approx(noise.mean, abs=2e-3)
-    scale = np.array([0.1, 0.3])
-    assert noise.mean_exponential(scale) == pytest.approx(np.exp(scale[:, None] * drawn).mean(axis=1), rel=5e-3)
+    location, scale = np.array([0.5, -0.5]), np.array([0.1, 0.3])
+    values = np.exp(location[:, None] + scale[:, None] * drawn).mean(axis=1)
+    assert noise.mean_exponential(location, scale, Bounds(-50.0, 50.0)) == pytest.approx(values, rel=5e-3)
+
+
+@pytest.mark.parametrize("logits", [None, np.linspace(1.0, -1.0, Sieve.size)], ids=["normal", "any shape"])
+def test_the_mean_of_a_logarithm_ends_where_its_simulation_does(logits):
+    """From locations and scales that no table shows, as a function far from its rows has them."""
+    location = np.array([0.0, 1.0, -900.0, 900.0, 3.0, 0.0, -5.0])
+    scale = np.array([0.3, 1.0, 1.0, 5.0, 80.0, 2.0, 0.01])
+    bounds = Bounds(-2.0, 4.0)
+    mechanism = NumberMechanism(lambda inputs: (location, scale), Noise(logits), bounds, logarithm=True)
+    expected = mechanism.expected(np.zeros((7, 0)))
+    chances = (np.arange(20_000) + 0.5) / 20_000
+    simulated = np.stack([mechanism.simulate(np.zeros((7, 0)), np.full(7, chance)) for chance in chances])
+    # 400 quantiles stand behind the mean of noise of any shape.
+    assert expected == pytest.approx(np.exp(simulated).mean(axis=0), rel=1e-3 if logits is None else 1e-2)
+    assert expected.max() <= np.exp(bounds.high) * (1 + 1e-12)
+
+
+def test_the_bounds_of_a_column_are_in_the_units_of_its_score():
+    data = Dataset(("y", "x"), np.exp(np.random.default_rng(0).normal(size=(100, 2))))
+    node = MixedPredictive.of(data, np.array([True, False])).node(0, np.array([1]))
+    low, high = np.log(data.values[:, 0]).min(), np.log(data.values[:, 0]).max()
+    assert node.bounds == pytest.approx((1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low))
+
+
+def test_no_expected_count_lies_beyond_those_that_are_simulated():
+    mechanism = CountMechanism(lambda inputs: np.array([3.0, 1e30]), None, Bounds(-2.0, 20.5))
+    assert mechanism.expected(np.zeros((2, 0))).tolist() == [3.0, 21.0]
 
 
 def test_a_function_of_all_parents_together_is_predicted_and_drawn():
@@ -164,6 +198,19 @@ def test_a_function_of_all_parents_together_is_predicted_and_drawn():
     assert np.sqrt(np.mean((predictive.column(0, np.array([1, 2]), new).mean - truth) ** 2)) < 0.25
     drawn = np.mean([node.draw(rng, None).expected(new[:, 1:]) for _ in range(30)], axis=0)
     assert np.sqrt(np.mean((drawn - truth) ** 2)) < 0.25
+
+
+def test_draws_of_a_function_of_all_parents_share_one_factorised_kernel(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((200, 3))
+    values[:, 0] = 3 * np.sin(1.5 * values[:, 1]) * values[:, 2] + 0.3 * rng.standard_normal(200)
+    node = MixedPredictive.of(Dataset(("y", "a", "b"), values), np.zeros(3, dtype=bool)).node(0, np.array([1, 2]))
+    assert node.weights[node.names.index("one function of all causes")] > 0.99
+    made, factorise = [], GaussianProcessPredictive.node
+    monkeypatch.setattr(GaussianProcessPredictive, "node", lambda *args: made.append(1) or factorise(*args))
+    for _ in range(20):
+        node.draw(rng, None)
+    assert len(made) == 1
 
 
 def test_rare_answers_stay_rare_where_the_table_does_not_say_how_rare():

@@ -7,6 +7,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.reading import as_dataset
 from vcuda.data.simulate import simulate
 from vcuda.errors import DataError
+from vcuda.fitting.fit import fit
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import RoundingError, exact_posterior
 from vcuda.infer.selection import evidence, models
@@ -196,3 +197,27 @@ def test_a_model_that_rounding_spoils_is_left_out_and_the_sentences_say_so(monke
     assert any("their scales differ too much" in sentence for sentence in choice.sentences)
     with pytest.raises(DataError, match="equal noise cannot be computed"):
         choose_model(linear(), edge_prior(NODES, 0.3), models=("linear",), noise="equal")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_columns_whose_variances_grow_by_powers_of_ten_get_unequal_noise(method, monkeypatch):
+    for name, value in METHODS[method].items():
+        monkeypatch.setattr(evidence if name == "SAMPLED_COLUMNS" else models, name, value)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((200, 9))
+    for node in range(1, 9):
+        values[:, node] += 30 * values[:, node - 1]
+    data = as_dataset(values)
+    raw = np.zeros(9, dtype=bool)
+    choice = choose_model(data, edge_prior(9, 0.2), models=("linear",), logarithm=raw)
+    assert choice.candidate.noise == "unequal"
+    assert any("their scales differ too much" in sentence for sentence in choice.sentences)
+    with pytest.raises(RoundingError, match="use unequal noise"):
+        choose_model(data, edge_prior(9, 0.2), models=("linear",), noise="equal", logarithm=raw)
+
+
+@pytest.mark.parametrize("engine", ["orders", "variational"])
+def test_an_engine_says_that_equal_noise_cannot_be_computed(engine):
+    values = np.random.default_rng(0).standard_normal((50, 3)) * [1e-9, 1.0, 1e9]
+    with pytest.raises(DataError, match=r"the largest varies .* times as much as the smallest; use unequal noise"):
+        fit(values, model="linear", noise="equal", engine=engine)

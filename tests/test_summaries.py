@@ -9,12 +9,16 @@ import pytest
 
 import vcuda
 from vcuda.arguments import position
+from vcuda.data.dataset import Dataset
 from vcuda.errors import ConfigError
 from vcuda.graphs import ancestors, compelled_edges, cpdag, enumerate_dags, is_dag
 from vcuda.models.linear import BGe
+from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Posterior, Status
+from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
+from vcuda.summaries import structures
 from vcuda.summaries.experiments import direction_doubt
 from vcuda.summaries.structures import log_orders
 
@@ -127,6 +131,30 @@ def test_without_a_score_the_best_graph_is_the_most_frequent_and_then_the_most_p
     assert "Drawn most often" in often.rule
     tied = posterior_over([fork, chain, other]).map(draws=3)
     assert np.array_equal(tied.graph, other)  # each edge of it has probability 2/3 or 1
+
+
+def test_the_best_graph_of_several_kinds_has_the_highest_evidence(monkeypatch):
+    """The draws prefer another one; where regressions take long, only the most frequent are compared."""
+    rng = np.random.default_rng(0)
+    cause = rng.integers(0, 2, 200).astype(float)
+    values = np.stack([cause, rng.poisson(np.exp(1 + cause)), rng.normal(size=200)], axis=1)
+    data = Dataset(("smoker", "visits", "height"), values, kinds=("yes/no", "count", "number"))
+    predictive = MixedPredictive.of(data, np.zeros(3, dtype=bool))
+    none, right, wrong = graph_of(3), graph_of(3, (0, 1)), graph_of(3, (0, 1), (2, 1))
+    samples = GraphSamples.from_dense(data.names, np.stack([none, wrong, right]), [0.4, 0.35, 0.25])
+    drawn = SampledGraphs(samples, samples.edge_probabilities(), predictive)
+    prior = {"prior": {"name": "orders", "edge_probability": 0.3}}
+    posterior = Posterior(data.names, drawn, Status("ok", "Made by hand."), {}, {}, prior)
+    best = posterior.map(draws=200)
+    assert np.array_equal(best.graph, right)
+    assert best.rule == "Highest posterior probability among 3 different graphs of 200 drawn."
+    score = predictive.local_score()
+    assert score.score(1, [0]) > score.score(1, []) + 20
+    assert score.score(1, [0]) > score.score(1, [2, 0])
+    monkeypatch.setattr(structures, "SLOW_CELLS", 4 * 200)
+    few = posterior.map(draws=200)
+    assert few.rule.startswith("Highest posterior probability among the 2 graphs drawn most often, of 3 different")
+    assert np.array_equal(few.graph, wrong)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kinds.cases import SUITES, Case, Group, part_of
+from benchmarks.kinds.cases import SUITES, Case
 from benchmarks.kinds.tables import page, tables
-from benchmarks.processes import Runner, selected
+from benchmarks.processes import Runner, first_cases, part_of, part_option, selected
 from benchmarks.records import Records
 
 MEASURING = "benchmarks.kinds.measuring"
@@ -28,7 +28,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "results-kinds.md"
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks kinds", description=__doc__)
     parser.add_argument("--suite", choices=SUITES, help="by default all, one after the other")
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="only part K of N parts of the runs")
+    parser.add_argument(
+        "--part", type=part_option, default=(1, 1), metavar="K/N", help="only part K of N parts of the runs"
+    )
     parser.add_argument("--only", metavar="TEXT", help="only runs whose words, as --list prints them, contain this")
     parser.add_argument("--limit", type=int, metavar="RUNS", help="measure at most so many runs of each suite now")
     parser.add_argument("--limit-minutes", type=float, default=float("inf"), help="begin no run after that")
@@ -67,7 +69,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _run(groups: list[Group], records: Records, options: argparse.Namespace, deadline: float) -> bool:
+def _run(groups: Sequence[Sequence[Case]], records: Records, options: argparse.Namespace, deadline: float) -> bool:
     cases = [case for group in groups for case in group]
     if options.fresh:
         records.forget(case.what() for case in cases)
@@ -77,28 +79,11 @@ def _run(groups: list[Group], records: Records, options: argparse.Namespace, dea
     if any(case.method == "lingam" for group in missing for case in group) and not _has_lingam(options.python):
         print("DirectLiNGAM is left out: the package lingam is not installed (extra `peers`).", file=sys.stderr)
         missing = [[case for case in group if case.method != "lingam"] for group in missing]
-    now = _first(missing, options.limit)
+    now = first_cases(missing, options.limit)
     runner = Runner[Case](
         MEASURING, records, sent={"python": options.python}, jobs=options.jobs, deadline=deadline, report=_report
     )
     return runner.run(now) and sum(map(len, now)) == sum(map(len, missing))
-
-
-def _first(groups: Sequence[Group], limit: int | None) -> list[Group]:
-    """The first cases of the groups, no more than the limit."""
-    chosen, left = [], sum(map(len, groups)) if limit is None else limit
-    for group in groups:
-        chosen.append(group[:left])
-        left -= len(chosen[-1])
-    return [group for group in chosen if group]
-
-
-def _part(text: str) -> tuple[int, int]:
-    """``2/3`` as a pair."""
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, as in 1/2, not {text!r}")
-    return int(part), int(parts)
 
 
 def _has_lingam(python: str) -> bool:

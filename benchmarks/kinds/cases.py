@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
@@ -133,11 +133,6 @@ SUITES: dict[str, Callable[[], list[Group]]] = {
     "times": times,
     "bundled": bundled,
 }
-
-
-def part_of(groups: Sequence[Group], part: tuple[int, int]) -> list[Group]:
-    """Part k of n of the groups, k from 1 on: every n-th, so that parts take about as long."""
-    return list(groups[part[0] - 1 :: part[1]])
 
 
 def _sets(count: int, first: Case) -> Group:

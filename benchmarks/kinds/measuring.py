@@ -66,9 +66,9 @@ def measure(case: Case, *, folder: Path | None = None, python: str | None = None
 def _edges(case: Case, made: Problem) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
     """The edge probabilities (d, d) of a method, the columns that it fitted, and what it says of itself."""
     if case.method == "degenerate":
-        from benchmarks.kinds.degenerate import degenerate_gaussian, edge_probabilities
+        from benchmarks.kinds.degenerate import edge_probabilities
 
-        edges, status = edge_probabilities(degenerate_gaussian(made.codes.values, made.kinds), seed=case.index)
+        edges, status = edge_probabilities(made.codes.values, made.kinds, seed=case.index)
         return edges, made.codes.names, {"status": status}
     if case.method == "bge":
         posterior = vcuda.fit(made.codes, model="linear", noise="unequal", seed=case.index)

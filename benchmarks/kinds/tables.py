@@ -14,7 +14,7 @@ SETTING = ("data", "mechanism", "nodes", "rows", "method")
 METHODS = {
     "default": "`vcuda.fit`, by default",
     "bge": "BGe, labels as codes",
-    "degenerate": "degenerate Gaussian (BGe, labels one-hot)",
+    "degenerate": "degenerate Gaussian (BGe, labels one-hot, roots of counts)",
     "lingam": "DirectLiNGAM",
 }
 FUNCTIONS = {"linear": "linear", "gp": "nonlinear", None: ""}

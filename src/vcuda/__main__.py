@@ -7,7 +7,7 @@ before that, and ``vcuda/__init__.py`` next to nothing.
 import os
 
 # What the module signal is made of; that one takes 10 ms to make enumerations.
-from _signal import SIGINT, signal  # type: ignore[import-not-found]
+from _signal import SIGINT, signal
 
 EXIT_CODE, SENTENCE = 130, b"vcuda: stopped before there was a result; nothing was saved.\n"
 

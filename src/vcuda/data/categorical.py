@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Categories = tuple[tuple[str, ...], ...]
 
-# Whole numbers beside labels may be labels too, if there are no more different ones than this.
-FEW_VALUES = 10
 TRUTH = ("false", "true")
 
 
@@ -134,12 +132,6 @@ def category_findings(data: Dataset, columns: Sequence[int]) -> list[str]:
         for group in alike.values()
         if len(group) > 1
     ]
-
-
-def has_few_values(column: FloatArray, most: int = FEW_VALUES) -> bool:
-    """Whether a column has no more different values than this; missing ones do not count."""
-    # Most columns show in their first rows that they have many.
-    return all(np.unique(part[~np.isnan(part)]).size <= most for part in (column[:100], column))
 
 
 def positions(column: FloatArray, order: Sequence[float]) -> FloatArray:

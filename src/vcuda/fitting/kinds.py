@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vcuda.data.categorical import as_categories, check_no_label_missing, has_few_values
+from vcuda.data.categorical import as_categories, check_no_label_missing
 from vcuda.data.kinds import HOW_TO_SET_KINDS, KINDS, MOST_LABELS
 from vcuda.data.messages import listed, shortened
 from vcuda.data.streaming import StreamedTable
@@ -22,9 +22,10 @@ ENGINES_OF_SETS = ("auto", "exact", "orders")
 def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
     """The table and the model of a fit, by the kinds of the columns, and sentences about the choice.
 
-    Model categorical is taken for ``auto`` where all columns are labels, or few whole numbers beside labels, and no
-    cell is missing; by name it takes every different number as a label. Model mixed is taken for ``auto`` where kinds
-    differ, or labels are missing. A table of numbers passes as it is.
+    Model categorical is taken for ``auto`` where all columns are labels, or yes/no beside labels, and no cell is
+    missing; by name it takes every different number as a label. Model mixed is taken for ``auto`` where numbers, counts
+    or ordered numbers stand beside labels, however few values they have, or labels are missing. A table of numbers
+    passes as it is.
     """
     model: Any = spec.model
     known = FAMILIES[model].usual if isinstance(model, str) and model in FAMILIES else model
@@ -53,7 +54,8 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
                 "or code the labels as numbers (0 and 1 for two of them)"
             )
         others = [k for k in range(table.d) if k not in labels]
-        varied = any(table.kinds[k] in ("number", "count") and not _is_few(table, k) for k in others)
+        # As labels, numbers would have no order, and each of them probabilities of its own: docs/decisions.md.
+        varied = any(table.kinds[k] != "yes/no" for k in others)
         # Cells of any kind are imputed; model categorical takes complete tables.
         if varied or table.missing is not None:
             _check(spec, "mixed", noise=True)
@@ -64,7 +66,7 @@ def resolve_kinds(table: Any, spec: FitSpec) -> tuple[Any, Any, list[str]]:
             which = listed([table.names[k] for k in others])
             holds = f"Columns {which} hold" if len(others) > 1 else f"Column {which} holds"
             sentences = [
-                f"{holds} few different numbers beside columns of labels: the model is categorical, which takes each "
+                f"{holds} two different numbers beside columns of labels: the model is categorical, which takes each "
                 "number as a label; no other was compared."
             ]
     _check(spec, "categorical")
@@ -95,11 +97,6 @@ def _label_columns(table: Any) -> list[int]:
     """The columns that hold labels, and the numbers that somebody calls labels."""
     categories = table.categories or (None,) * table.d
     return [k for k in range(table.d) if categories[k] is not None or table.kinds[k] == "label"]
-
-
-def _is_few(table: Any, column: int) -> bool:
-    cells = table.values[:, column]
-    return has_few_values(cells) and bool((cells == cells.round()).all())
 
 
 def _example(table: Any, column: int) -> str:

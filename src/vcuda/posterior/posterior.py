@@ -179,8 +179,8 @@ class Posterior:
         return consensus(self)
 
     def map(self, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
-        """The best of ``draws`` graphs: of the highest posterior probability where the score is at hand (linear and
-        additive models), otherwise the one drawn most often. Its ``rule`` says which.
+        """The best of ``draws`` graphs: of the highest posterior probability where the score is at hand (linear,
+        additive, categorical and mixed models), otherwise the one drawn most often. Its ``rule`` says which.
         """
         from vcuda.summaries.structures import best_graph
 

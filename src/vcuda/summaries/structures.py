@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from vcuda.posterior.samples import GraphSamples
 
 # Up to this many variables the orders that a graph allows are counted exactly, by sums over sets of variables.
 COUNTED_NODES = 12
+# Where sets of parents are slow, so many of them times rows are scored: some ten seconds for mixed tables.
+SLOW_CELLS = 150_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,26 +124,29 @@ def _reaches(children: list[set[int]], start: int, goal: int) -> bool:
 def best_graph(posterior: Posterior, *, draws: int = 1000, seed: int = 0) -> NamedGraph:
     """The best of the graphs drawn from the posterior (the mode, as far as the draws have met it).
 
-    With linear, additive and categorical scores it is the one of the highest posterior probability: that of the table
-    given the graph, times the prior of its edges, times the number of orders that it allows (counted up to 12
-    variables, beyond that by the hook-length formula, which is exact for trees). With other models it is the graph that
-    was drawn most often, and among equals the one whose edges are most probable.
+    With linear, additive, categorical and mixed scores it is the one of the highest posterior probability: that of the
+    table given the graph, times the prior of its edges, times the number of orders that it allows (counted up to 12
+    variables, beyond that by the hook-length formula, which is exact for trees). A mixed score takes a regression for
+    each column and set of causes, so that only the graphs drawn most often are compared, by all rows. With other models
+    it is the graph that was drawn most often, and among equals the one whose edges are most probable.
     """
     check_draws(draws)
     samples = posterior.sample(draws, seed=seed)
     distinct, counts = _distinct(samples)
     probabilities = posterior.edge_probabilities.to_numpy()
-    scores = _log_posterior(posterior, samples, distinct)
-    if scores is not None:
-        best = distinct[int(np.argmax(scores))]
-        rule = f"Highest posterior probability among {len(distinct)} different graphs of {draws} drawn."
-    else:
-        with np.errstate(divide="ignore"):
-            edge_gain = np.log(probabilities) - np.log1p(-np.minimum(probabilities, 1 - 1e-12))
-        ties = np.array([edge_gain[samples.edges(k)].sum() for k in distinct])
-        best = distinct[int(np.lexsort((ties, counts))[-1])]
+    with np.errstate(divide="ignore"):
+        edge_gain = np.log(probabilities) - np.log1p(-np.minimum(probabilities, 1 - 1e-12))
+    ties = np.array([edge_gain[samples.edges(k)].sum() for k in distinct])
+    often = np.lexsort((ties, counts))[::-1]
+    scores = _log_posterior(posterior, samples, [distinct[place] for place in often])
+    if scores is None:
         rule = f"Drawn most often: {counts.max()} times in {draws}."
-    return NamedGraph(posterior.names, samples.graph(best), probabilities, rule)
+        return NamedGraph(posterior.names, samples.graph(distinct[often[0]]), probabilities, rule)
+    among = f"{len(distinct)} different graphs"
+    if len(scores) < len(distinct):
+        among = f"the {len(scores)} graphs drawn most often, of {among}"
+    rule = f"Highest posterior probability among {among} of {draws} drawn."
+    return NamedGraph(posterior.names, samples.graph(distinct[often[int(np.argmax(scores))]]), probabilities, rule)
 
 
 def _distinct(samples: GraphSamples) -> tuple[list[int], np.ndarray]:
@@ -154,7 +160,8 @@ def _distinct(samples: GraphSamples) -> tuple[list[int], np.ndarray]:
 
 
 def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int]) -> np.ndarray | None:
-    """Of some samples, up to a constant; None when the score takes too long or there is none."""
+    """Of some samples, up to a constant, or where sets of parents take long only of the first of them; None when there
+    is no score."""
     predictive = getattr(posterior.graph_posterior, "predictive", None)
     score = None if predictive is None else predictive.local_score()
     if score is None:
@@ -165,9 +172,12 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
     log_odds = np.log(prior) - np.log1p(-prior)
     counts_orders = posterior.provenance.prior_name == "orders"
     known: dict[tuple[int, bytes], float] = {}
-    totals = []
+    totals: list[float] = []
+    most = max(SLOW_CELLS // max(score.rows, 1), samples.nodes) if score.slow_sets else None
     for k in chosen:
         graph = samples.graph(k)
+        if most is not None and totals and len(known) + _unknown(graph, known) > most:
+            break
         total = log_odds * graph.sum() + (log_orders(graph) if counts_orders else 0.0)
         for node in range(samples.nodes):
             parents = np.flatnonzero(graph[:, node])
@@ -177,6 +187,11 @@ def _log_posterior(posterior: Posterior, samples: GraphSamples, chosen: list[int
             total += known[key]
         totals.append(total)
     return np.array(totals)
+
+
+def _unknown(graph: np.ndarray, known: Container[tuple[int, bytes]]) -> int:
+    """How many sets of parents of a graph have no score yet."""
+    return sum((node, np.flatnonzero(own).tobytes()) not in known for node, own in enumerate(graph.T))
 
 
 def log_orders(graph: np.ndarray) -> float:

@@ -42,8 +42,6 @@ def noise_grid(shared: Nuisance, build: Callable[[LocalScore], SumsT]) -> tuple[
     step = NOISE_STEP * half_cells**-0.5
 
     def evaluate(log_variance: float) -> tuple[SumsT, float]:
-        if log_variance < least:
-            raise shared.rounded_away()
         variance = float(np.exp(log_variance))
         sums = build(shared.at(variance))
         return sums, sums.log_total + shared.log_prior(variance) + log_variance

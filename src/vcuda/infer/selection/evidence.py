@@ -29,7 +29,7 @@ from vcuda.infer.progress import in_time
 from vcuda.infer.scored import column_log_jacobians
 from vcuda.models import FAMILIES
 from vcuda.models.interventions import prepare
-from vcuda.models.protocol import Candidate, LocalScore, Nuisance
+from vcuda.models.protocol import Candidate, LocalScore, Nuisance, RoundingError
 
 # Columns whose local scores stand for all, where one order is used; the same for every model, since columns differ from
 # each other by far more than models do.
@@ -179,12 +179,17 @@ class Evidence:
         """An order that equal noise would have; found once for each table."""
         key = table.fingerprint
         if key not in self.orders:
-            spec = FAMILIES["linear"].specs["equal"]
-            apart = spec.out_of_range(table.scale).size > 0
             left = None if self.deadline is None else ORDER_SHARE * (self.deadline - time.monotonic())
             until = None if left is None else time.monotonic() + left
-            shared = spec.prepare(table.standardised() if apart else table.values)
-            order = shared.start_order(self.prior.log_odds, go_on=in_time(until))
+            spec = FAMILIES["linear"].specs["equal"]
+
+            def found(values: np.ndarray) -> np.ndarray | None:
+                return spec.prepare(values).start_order(self.prior.log_odds, go_on=in_time(until))
+
+            try:
+                order = found(table.values)
+            except RoundingError:
+                order = found(table.standardised())
             assert order is not None
             if self.prior.required.any():
                 order = parents_first(order, self.prior.required_parents())
@@ -226,6 +231,7 @@ def _best_variance(shared: Nuisance, graph: np.ndarray | dict[int, np.ndarray]) 
         return local + shared.log_prior(float(np.exp(log_variance))) + log_variance
 
     # Some node has no parents, so the noise is about the smallest variance, which is the unit.
-    found = minimize_scalar(lambda u: -height(u), bounds=(-6.0, 6.0), method="bounded", options={"xatol": 1e-4})
+    least = max(-6.0, float(np.log(shared.least())))
+    found = minimize_scalar(lambda u: -height(u), bounds=(least, 6.0), method="bounded", options={"xatol": 1e-4})
     width = (0.5 * shared.cells * len(graph) / shared.nodes) ** -0.5
     return float(np.exp(found.x)), -float(found.fun) + float(np.log(width * np.sqrt(2 * np.pi)))

@@ -292,8 +292,16 @@ class SharedNoise(LocalScore):
         return self.shape, self.scale
 
     def at(self, value: float) -> Any:
-        """Return the score under this noise variance (in units of the smallest column variance)."""
-        variance = float(value)
+        """Return the score under this noise variance (in units of the smallest column variance).
+
+        Raises a RoundingError where the columns vary so much that rounding leaves nothing of it.
+        """
+        # A value that was clipped there went through a logarithm and back.
+        if value < (1 - 1e-9) * self.least():
+            raise self.rounded_away()
+        return self._at(float(value))
+
+    def _at(self, variance: float) -> Any:
         ridge = variance / self.weight_variance
         return self._scores.mapped(lambda part: replace(part, variance=variance, ridge=ridge, noise_prior=self.prior))
 
@@ -335,6 +343,9 @@ class SharedNoise(LocalScore):
         return order
 
     def regressions(self) -> Regressions | None:
+        # Some node has no parents, so that the noise is about the smallest variance, which is the unit.
+        if self.least() > 1:
+            raise self.rounded_away()
         found = self._scores.regressions()
         return None if found is None else found._replace(weight_variance=self.weight_variance)
 
@@ -343,7 +354,7 @@ class SharedNoise(LocalScore):
     ) -> Predictive | None:
         if value is None:
             raise ConfigError("the noise variance is needed to predict with a score whose shared noise is unknown")
-        found: Predictive | None = self.at(value).predictive(data, scaling=scaling)
+        found: Predictive | None = self._at(value).predictive(data, scaling=scaling)
         return found
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # A node whose residual variance exceeds the noise by this many standard errors has lost a parent on the way; of many
 # nodes one exceeds more by chance.
 STUCK = 2.5
+# Sums of squares below this part of a column's own are rounding: differences of products that agree in 12 digits. A
+# column of which its fellow parents leave so little is no parent, so that their matrix is never singular.
+ROUNDED = 1e-12
 
 
 def likely_noise(variances: np.ndarray, rows: int) -> float:
@@ -114,6 +117,7 @@ def top_down_order(
         pivots = _pivots(score, best, index[hopeful], counts[hopeful])
         gains = _robust_gain(rows, residuals[hopeful], covariance[hopeful] ** 2 / pivots)
         gains += log_odds[best, hopeful] - 0.5 * np.log(pivots / score.ridge)
+        gains[pivots <= ROUNDED * gram[best, best]] = -np.inf
         for node in hopeful[gains > 0]:
             fit(int(node), np.append(parents[node], best))
     return np.array(order, dtype=np.int64)
@@ -129,7 +133,7 @@ def _pivots(score: EqualNoiseScore, source: int, index: np.ndarray, counts: np.n
         shared = score.gram[source][chosen]
         matrices = score.gram[chosen[:, :, None], chosen[:, None, :]] + score.ridge * np.eye(count)
         pivots[rows] -= np.einsum("mk,mk->m", shared, np.linalg.solve(matrices, shared[:, :, None])[:, :, 0])
-    return pivots
+    return np.maximum(pivots, ROUNDED * score.gram[source, source])
 
 
 def _robust_gain(rows: int, residual: np.ndarray | float, explained: np.ndarray | float) -> np.ndarray:
@@ -147,7 +151,7 @@ def _pruned_regression(
     while True:
         inverse = np.linalg.inv(gram[np.ix_(parents, parents)] + score.ridge * np.eye(parents.size))
         weights = inverse @ gram[parents, target]
-        residual = float(gram[target, target] - weights @ gram[parents, target])
+        residual = max(float(gram[target, target] - weights @ gram[parents, target]), ROUNDED * gram[target, target])
         if not parents.size:
             return parents, weights, residual
         spread = np.diag(inverse)
@@ -164,14 +168,17 @@ def _forward_robust(
 ) -> np.ndarray:
     """Add parents from the pool (d,) while the robust gain is worth it."""
     gram = score.gram
+    squares = np.diag(gram)
     for _ in range(128):
         factor = np.linalg.cholesky(gram[np.ix_(parents, parents)] + score.ridge * np.eye(parents.size))
         projected = np.linalg.solve(factor, gram[parents])
-        residual = gram[target, target] - projected[:, target] @ projected[:, target]
+        residual = max(gram[target, target] - projected[:, target] @ projected[:, target], ROUNDED * squares[target])
         covariance = gram[:, target] - projected.T @ projected[:, target]
-        pivots = np.diag(gram) + score.ridge - np.einsum("kd,kd->d", projected, projected)
+        pivots = squares + score.ridge - np.einsum("kd,kd->d", projected, projected)
+        apart = pivots > ROUNDED * squares
+        pivots = np.where(apart, pivots, squares)
         gains = _robust_gain(score.rows, residual, covariance**2 / pivots) - 0.5 * np.log(pivots / score.ridge)
-        gains = np.where(pool, gains + log_odds[:, target], -np.inf)
+        gains = np.where(pool & apart, gains + log_odds[:, target], -np.inf)
         gains[parents] = -np.inf
         best = int(np.argmax(gains))
         if gains[best] <= 0:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import nbdtrik, ndtr, ndtri, pdtrik
+from scipy.special import log_ndtr, nbdtrik, ndtr, ndtri, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
 
@@ -67,14 +67,30 @@ class Noise:
         assert self.shares is not None
         return np.asarray(ndtr((GRID[:, None] - Sieve.means) / Sieve.scales) @ self.shares)
 
-    def mean_exponential(self, scale: np.ndarray) -> np.ndarray:
-        """E exp(scale * noise) for each scale (n,)."""
+    def mean_exponential(self, location: np.ndarray, scale: np.ndarray, bounds: Bounds) -> np.ndarray:
+        """E exp(location + scale * noise) for each location and scale (n,), of values that end at the bounds.
+
+        Without bounds the mean is that of the few rows that lie beyond everything the table showed, and infinite where
+        the scale is large.
+        """
         if self.shares is None:
-            return np.exp(0.5 * scale**2)
-        total = np.zeros_like(scale)
+            return _mean_lognormal(location, scale, bounds)
+        total = np.zeros_like(location)
         for point in self.quantile(QUANTILES).tolist():
-            total += np.exp(scale * point)
+            total += np.exp(np.clip(location + scale * point, *bounds))
         return total / QUANTILES.size
+
+
+def _mean_lognormal(location: np.ndarray, scale: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """E exp(x) of normal x (n,) that ends at the bounds."""
+    low, high = ((bound - location) / scale for bound in bounds)
+    # Weighted by exp(x), x is normal again, its location scale**2 higher: what lies between the bounds, by the tail in
+    # which differences keep their digits, and in logarithms, since the mean without bounds may be infinite.
+    lower, upper = low - scale, high - scale
+    lower, upper = np.where(lower > 0, -upper, lower), np.where(lower > 0, -lower, upper)
+    between = log_ndtr(upper) + np.log(-np.expm1(log_ndtr(lower) - log_ndtr(upper)))
+    inside = np.exp(location + 0.5 * scale**2 + between)
+    return np.asarray(np.exp(bounds.low) * ndtr(low) + inside + np.exp(bounds.high) * ndtr(-high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +115,7 @@ class NumberMechanism:
         location, scale = self.location_and_scale(inputs)
         if not self.logarithm:
             return location + scale * self.noise.mean
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(location) * self.noise.mean_exponential(scale))
+        return self.noise.mean_exponential(location, scale, self.bounds)
 
     def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
         location, scale = self.location_and_scale(inputs)
@@ -118,8 +133,8 @@ class CountMechanism:
     levels: None = None
 
     def expected(self, inputs: np.ndarray) -> np.ndarray:
-        """The expected count (n,)."""
-        return self.mean(inputs)
+        """The expected count (n,), at most the largest that is simulated."""
+        return np.minimum(self.mean(inputs), np.ceil(self.bounds.high))
 
     def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
         mean = self.mean(inputs)

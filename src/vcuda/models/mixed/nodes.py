@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -19,6 +19,7 @@ from vcuda.data.scaling import Scaling
 from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessPredictive
 from vcuda.models.glm.laplace import Fitted
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
+from vcuda.models.integrated_noise import FeatureNode
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.evidence import (
     SMOOTH_BETA,
@@ -83,10 +84,6 @@ class _Posterior(Protocol):
         """Mean and log density of new rows (n,), in the units of the likelihood."""
         ...
 
-    def probabilities(self, inputs: Inputs) -> np.ndarray:
-        """Of the levels of a coded column (n, L)."""
-        ...
-
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism: ...
 
 
@@ -118,9 +115,6 @@ class _Closed:
         spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
         return Predicted(mean, log_student((y - mean) ** 2, self.beta / self.alpha * spread, 2 * self.alpha))
 
-    def probabilities(self, inputs: Inputs) -> np.ndarray:
-        raise NotImplementedError
-
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
         noise = float(np.sqrt(self.beta / rng.gamma(self.alpha)))
         weights = self.mean + noise * np.linalg.solve(self.factor.T, rng.standard_normal(self.mean.size))
@@ -150,11 +144,13 @@ class _Together:
         mean, log_density = self.process.column(0, np.arange(1, rows.shape[1]), rows)
         return Predicted(mean + self.shift[0], log_density)
 
-    def probabilities(self, inputs: Inputs) -> np.ndarray:
-        raise NotImplementedError
+    @cached_property
+    def _features(self) -> FeatureNode:
+        """All draws share the factorised kernel, which costs far more than a draw."""
+        return self.process.node(0, np.arange(1, len(self.columns) + 1))
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
-        drawn = self.process.node(0, np.arange(1, len(self.columns) + 1)).draw(rng, None)
+        drawn = self._features.draw(rng, None)
 
         def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             location = drawn.function(self._scaled(values)) + self.shift[0]
@@ -172,7 +168,7 @@ class _Weights(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Laplace:
-    """Weights and shared numbers are normal around the best, or nearly so.
+    """A number or a count: weights and shared numbers are normal around the best, or nearly so.
 
     Where a label has no yes, or hardly any row, the table says that the odds are low but not how low. The normal
     distribution around the best would allow high odds as well. Then its draws keep their directions, and how far they
@@ -208,7 +204,7 @@ class _Laplace:
         likelihood: Likelihood,
         fitted: Fitted,
         seed: tuple[int, ...],
-    ) -> _Laplace:
+    ) -> Self:
         weights = fitted.weights[0]
         precision = prior_precision(how, likelihood, weights.shape[1]).reshape(-1)
         free = np.flatnonzero(np.isfinite(precision))
@@ -261,12 +257,12 @@ class _Laplace:
         for start in range(0, len(weights), most):
             part = slice(start, start + most)
             eta = np.matmul(weights[part, :, : len(design)], design)
-            if isinstance(self.likelihood, Bernoulli | Softmax | Ordered):
-                chances = self.likelihood.probabilities(eta, shared[part])
-                found[part] = np.log(np.maximum(chances[:, y.astype(np.int64), np.arange(y.size)], LEAST_CHANCE))
-            else:
-                found[part] = self.likelihood.rows(y, eta, shared[part]).value
+            found[part] = self._log_density(y, eta, shared[part])
         return found
+
+    def _log_density(self, y: np.ndarray, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        """Of rows (B, n) with predictors (B, q, n)."""
+        return self.likelihood.rows(y, eta, shared).value
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
         weights, shared = self._many()
@@ -275,30 +271,22 @@ class _Laplace:
         return Predicted(self._means(eta, shared), logsumexp(every, axis=0) - np.log(len(every)))
 
     def _means(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
-        """Of numbers and counts; what is probable of others is asked for by itself."""
         if isinstance(self.likelihood, Number):
             location, scale = self.likelihood.location_and_scale(eta, shared)
             mean = np.array([Noise(own).mean for own in shared[:, 1:]]) if self.likelihood.shape else np.zeros(len(eta))
             return (location + scale * mean[:, None]).mean(axis=0)
-        if isinstance(self.likelihood, Poisson | NegativeBinomial):
-            return self.likelihood.mean(eta).mean(axis=0)
-        return np.zeros(eta.shape[2])
+        assert isinstance(self.likelihood, Poisson | NegativeBinomial)
+        return self.likelihood.mean(eta).mean(axis=0)
 
-    def _chances(self, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
-        assert isinstance(self.likelihood, Bernoulli | Softmax | Ordered)
-        return self.likelihood.probabilities(eta, shared)
-
-    def probabilities(self, inputs: Inputs) -> np.ndarray:
-        weights, shared = self._many()
-        eta = inputs.predictors(self.smooth, weights)
-        return self._chances(eta, shared).mean(axis=0).T
+    def _one(self, rng: np.random.Generator) -> _Weights:
+        """One draw."""
+        if self.pool is None:
+            return self.draws(rng.standard_normal((1, self.best.size)))
+        chosen = int(rng.integers(len(self.pool.weights)))
+        return _Weights(*(part[chosen : chosen + 1] for part in self.pool))
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
-        if self.pool is None:
-            weights, shared = self.draws(rng.standard_normal((1, self.best.size)))
-        else:
-            chosen = int(rng.integers(len(self.pool.weights)))
-            weights, shared = (part[chosen : chosen + 1] for part in self.pool)
+        weights, shared = self._one(rng)
         likelihood = self.likelihood
 
         def eta(values: np.ndarray) -> np.ndarray:
@@ -311,10 +299,40 @@ class _Laplace:
                 return location[0], scale[0]
 
             return node.number(location_and_scale, Noise(shared[0, 1:] if likelihood.shape else None))
-        if isinstance(likelihood, Poisson | NegativeBinomial):
-            size = float(likelihood.size(shared)[0]) if isinstance(likelihood, NegativeBinomial) else None
-            return CountMechanism(lambda values: likelihood.mean(eta(values))[0], size, node.bounds)
-        return CodedMechanism(lambda values: self._chances(eta(values), shared)[0].T, node.own.levels)
+        assert isinstance(likelihood, Poisson | NegativeBinomial)
+        size = float(likelihood.size(shared)[0]) if isinstance(likelihood, NegativeBinomial) else None
+        return CountMechanism(lambda values: likelihood.mean(eta(values))[0], size, node.bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class _CodedLaplace(_Laplace):
+    """Yes/no, ordered or a label: as a number or a count, and with probabilities of its levels."""
+
+    likelihood: Bernoulli | Softmax | Ordered
+
+    def _log_density(self, y: np.ndarray, eta: np.ndarray, shared: np.ndarray) -> np.ndarray:
+        chances = self.likelihood.probabilities(eta, shared)
+        return np.log(np.maximum(chances[:, y.astype(np.int64), np.arange(y.size)], LEAST_CHANCE))
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        """The expected place of the level as mean, and the log probability of the one that came."""
+        shares = self.probabilities(inputs)
+        came = shares[np.arange(y.size), y.astype(np.int64)]
+        return Predicted(shares @ np.arange(shares.shape[1]), np.log(np.maximum(came, LEAST_CHANCE)))
+
+    def probabilities(self, inputs: Inputs) -> np.ndarray:
+        """Of the levels (n, L)."""
+        weights, shared = self._many()
+        return self.likelihood.probabilities(inputs.predictors(self.smooth, weights), shared).mean(axis=0).T
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        weights, shared = self._one(rng)
+
+        def shares(values: np.ndarray) -> np.ndarray:
+            eta = node.inputs(values).predictors(self.smooth, weights)
+            return self.likelihood.probabilities(eta, shared)[0].T
+
+        return CodedMechanism(shares, node.own.levels)
 
 
 def _log_prior(likelihood: Likelihood, shared: np.ndarray) -> np.ndarray:
@@ -379,7 +397,8 @@ class MixedNode:
             else:
                 likelihood, fitted = evidence.fitted(how, [own])
                 log_evidence = float(fitted.log_evidence[0])
-                posterior = partial(_Laplace.of, how, evidence, own, likelihood, fitted, seed)
+                laplace = _Laplace if columns[0].is_number or columns[0].kind == "count" else _CodedLaplace
+                posterior = partial(laplace.of, how, evidence, own, likelihood, fitted, seed)
                 found.append((log_evidence if columns[0].is_number else min(log_evidence, 0.0), how.name, posterior))
         weights = np.exp(np.array([one[0] for one in found]) - logsumexp([one[0] for one in found]))
         kept = np.flatnonzero(weights >= LEAST_WEIGHT)
@@ -432,7 +451,8 @@ class MixedNode:
         return np.concatenate([self._shares(self.inputs(values[start : start + BLOCK_ROWS])) for start in starts])
 
     def _shares(self, inputs: Inputs) -> np.ndarray:
-        return np.tensordot(self.weights, np.stack([one.probabilities(inputs) for one in self.posteriors]), axes=1)
+        coded = [one.probabilities(inputs) for one in self.posteriors if isinstance(one, _CodedLaplace)]
+        return np.tensordot(self.weights, np.stack(coded), axes=1)
 
     def draw(self, rng: np.random.Generator, shared: float | None) -> MixedMechanism:
         chosen = self.posteriors[int(rng.choice(self.weights.size, p=self.weights))]

@@ -21,13 +21,42 @@ from vcuda.data.messages import data_row, listed, shortened
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError, DataError
 from vcuda.models.mixed.columns import Column, columns_of
+from vcuda.models.mixed.evidence import ColumnEvidence
 from vcuda.models.mixed.nodes import MixedNode
+from vcuda.models.mixed.tables import MixedTable
 from vcuda.models.prediction import ParentSets, Predicted, Prediction, Predictive
+from vcuda.models.protocol import LocalScore
+from vcuda.models.sets import checked_candidates
 
 # Rows that are kept of a larger table, always the same ones.
 KEPT_ROWS = 5000
 # Sets of parents whose regressions are kept.
 KEPT_NODES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class MixedScore(LocalScore):
+    """The evidence of single sets of parents on the rows of a table, each set regressed when it is asked for."""
+
+    evidences: tuple[ColumnEvidence, ...]
+    rows: int
+    log_jacobian: float
+    max_parents: int | None = None
+
+    slow_sets = True
+
+    @classmethod
+    def from_table(cls, table: MixedTable) -> Self:
+        evidences = table.evidences()
+        return cls(tuple(evidences), len(table.values), table.log_jacobian(evidences))
+
+    @property
+    def nodes(self) -> int:
+        return len(self.evidences)
+
+    def score(self, target: int, parents: Sequence[int]) -> float:
+        chosen = checked_candidates(target, np.asarray(parents, dtype=np.int64), self.nodes)
+        return float(self.evidences[target].average([tuple(sorted(chosen.tolist()))])[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +120,9 @@ class MixedPredictive(Predictive):
                 seed=chosen,
             )
         return self._nodes[chosen]
+
+    def local_score(self) -> MixedScore:
+        return MixedScore.from_table(MixedTable(self.columns, self._scaled, self.held))
 
     def _free(self, target: int) -> np.ndarray:
         """The rows ``(n,)`` in which no experiment set a column; all, if it was set in every one."""

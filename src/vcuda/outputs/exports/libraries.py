@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -13,8 +15,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from vcuda.arguments import check_draws
+from vcuda.data.kinds import Kind
 from vcuda.data.messages import listed, shortened
 from vcuda.errors import ConfigError, DataError, MissingExtraError
+from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.outputs.exports.edges import (
     Edge,
     Exportable,
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 TAIL, ARROW = -1, 1
+# A table of more probabilities than this is no longer of use in pgmpy.
+MOST_PROBABILITIES = 1_000_000
 # Where each kind of network is found, the newest place first.
 _PGMPY = {
     "dag": (("pgmpy.base", "DAG"),),
@@ -78,20 +84,76 @@ def to_pgmpy(graph: Exportable, *, kind: Literal["dag", "discrete", "linear"] = 
     """One DAG for pgmpy; a posterior gives its consensus.
 
     ``kind`` is ``"dag"`` (a plain DAG), ``"discrete"`` (a network for categorical tables, whose probabilities its
-    ``fit`` learns) or ``"linear"`` (a linear Gaussian network). A posterior of a table of several kinds is a DAG.
+    ``fit`` learns) or ``"linear"`` (a linear Gaussian network). A posterior of model mixed has the probabilities of its
+    labels, yes/no and ordered columns in a discrete network, ready to be asked; with numbers or counts it is a DAG.
     """
     if kind not in _PGMPY:
         raise ConfigError(f"kind must be one of {', '.join(_PGMPY)}, not {kind!r}")
-    if kind != "dag" and isinstance(graph, Posterior) and graph.kinds is not None:
-        raise ConfigError(
-            f"pgmpy's {kind} networks take columns of one kind, and this posterior has columns of several kinds: "
-            'export the graph alone, kind="dag"'
-        )
+    mixed = _mixed_predictives(graph) if kind != "dag" else []
+    if isinstance(graph, Posterior) and mixed:
+        _check_one_kind(kind, graph.names, mixed[0].kinds)
     table = single_graph(graph, purpose="pgmpy")
     network = _pgmpy_class(kind)()
     network.add_nodes_from([str(name) for name in table.index])
     network.add_edges_from([edge[:2] for edge in listed_edges(table)])
+    if mixed and kind == "discrete":
+        from pgmpy.factors.discrete import TabularCPD
+
+        network.add_cpds(*(TabularCPD(**one) for one in _probability_tables(mixed, table)))
     return network
+
+
+def _mixed_predictives(graph: Exportable) -> list[MixedPredictive]:
+    """What a posterior of model mixed predicts by, for each imputed table; nothing for others."""
+    if not isinstance(graph, Posterior):
+        return []
+    members = getattr(graph.graph_posterior, "members", (graph.graph_posterior,))
+    every = [getattr(member, "predictive", None) for member in members]
+    return [one for one in every if isinstance(one, MixedPredictive)]
+
+
+def _check_one_kind(kind: str, names: Sequence[str], kinds: Sequence[Kind]) -> None:
+    """Refuse columns of which pgmpy's networks have no distribution."""
+    taken = ("label", "yes/no", "ordered") if kind == "discrete" else ("number",)
+    others = [f"{shortened(name)} ({own})" for name, own in zip(names, kinds, strict=True) if own not in taken]
+    if others:
+        shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        binned = ", or bin these columns into labels and fit again" if kind == "discrete" else ""
+        raise ConfigError(
+            f"pgmpy's {kind} networks take columns of kind {', '.join(taken)} only, and this table has {shown}: export "
+            f'the graph alone (kind="dag", or to_networkx){binned}'
+        )
+
+
+def _probability_tables(mixed: Sequence[MixedPredictive], table: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each column what pgmpy's TabularCPD takes: its probabilities ``(L, c)``, given each of the c combinations of
+    its parents' levels, of which that of the last parent changes first; the mean over imputed tables."""
+    names, graph = [str(name) for name in table.index], table.to_numpy() > 0
+    levels = [own.levels for own in mixed[0].columns]
+    words = [[mixed[0].value_words(k, level) for level in own.tolist()] for k, own in enumerate(levels)]
+    found = []
+    for target, name in enumerate(names):
+        parents = np.flatnonzero(graph[:, target])
+        sizes = [levels[parent].size for parent in parents]
+        combinations = math.prod(sizes)
+        if combinations * levels[target].size > MOST_PROBABILITIES:
+            raise ConfigError(
+                f"column {shortened(name)} has {parents.size} causes with {combinations:,} combinations of values, too "
+                'many for a table of probabilities: export the graph alone (kind="dag", or to_networkx)'
+            )
+        values = np.array(list(itertools.product(*(levels[parent] for parent in parents))), dtype=np.float64)
+        shares = np.mean([one.node(target, parents).probabilities(values) for one in mixed], axis=0)
+        found.append(
+            {
+                "variable": name,
+                "variable_card": levels[target].size,
+                "values": (shares / shares.sum(axis=1, keepdims=True)).T.tolist(),
+                "evidence": [names[parent] for parent in parents] or None,
+                "evidence_card": sizes,
+                "state_names": {names[k]: words[k] for k in (target, *parents.tolist())},
+            }
+        )
+    return found
 
 
 def _pgmpy_class(kind: str) -> Any:
