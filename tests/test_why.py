@@ -1,6 +1,7 @@
 """Where the probability of an edge comes from, on tables whose source is known."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -231,6 +232,45 @@ def test_a_mask_of_experiments_comes_with_the_table():
         posterior.why("a", "b", data=values)
     found = posterior.why("a", "b", data=vcuda.as_dataset(values, interventions=mask))
     assert row(found.ladder, "functions") == pytest.approx(list(found.stated), abs=1e-9)
+
+
+EARLIER_RUNS = sorted((Path(__file__).parent / "fixtures" / "run-format-1").iterdir())
+
+
+KEEP_NO_ROWS = ("baseline", "straight-through", "exact-additive", "orders-additive", "exact-gp-interventions")
+
+
+@pytest.mark.parametrize("folder", EARLIER_RUNS, ids=lambda folder: folder.name)
+def test_runs_of_earlier_versions_answer_or_ask_for_the_table(folder):
+    posterior = vcuda.Posterior.load(folder)
+    first, second = posterior.names[1], posterior.names[3]
+    if folder.name.startswith(KEEP_NO_ROWS):
+        with pytest.raises(ConfigError, match="give the table"):
+            posterior.why(first, second)
+        return
+    found = posterior.why(first, second)
+    np.testing.assert_allclose(found.ladder[["probability", "opposite", "none"]].sum(axis=1), 1.0)
+    if folder.name.startswith("exact-"):
+        # The Gaussian process keeps its rows in single precision.
+        assert row(found.ladder, sources(found)[-1]) == pytest.approx(list(found.stated), abs=1e-4)
+
+
+def test_settings_that_cannot_be_are_refused():
+    posterior = vcuda.fit(chain(rows=80), **LINEAR)
+    posterior.provenance["model"]["excess"] = "much"
+    with pytest.raises(ConfigError):
+        posterior.why("a", "b")
+
+
+@pytest.mark.slow
+def test_imputed_tables_of_any_kind_are_described_by_the_first():
+    rng = np.random.default_rng(5)
+    label = rng.choice(["p", "q", "r"], 150)
+    table = pd.DataFrame({"a": label, "b": (label == "p") * 1.5 + rng.normal(size=150), "c": rng.poisson(2, 150)})
+    table.loc[::9, "b"] = np.nan
+    found = vcuda.fit(table, imputations=2, subsamples=2).why("a", "b")
+    assert any("first of 2 imputed" in note for note in found.notes)
+    assert row(found.ladder, "spread")[2] < 0.1
 
 
 @pytest.mark.slow

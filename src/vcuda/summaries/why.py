@@ -363,8 +363,8 @@ class _Asked:
         scaled = _of_columns(scaled, self.columns)
         held, score = scaled.interventions, model.get("score")
         if score == "BDeu":
-            coded = scaled if scaled.categories is not None else as_categories(scaled, most=model["max_levels"])
             spec = _spec_of(BDeu, model)
+            coded = scaled if scaled.categories is not None else as_categories(scaled, most=spec.max_levels)
             return ScoredRows(coded.values, held, spec, (spec, coded.values), None)
         ranks, kinds = by_ranks(scaled)
         plain: tuple[ScoreSpec, np.ndarray] = DegenerateGaussian(kinds=kinds), ranks
@@ -443,7 +443,11 @@ def _imputed(made: Provenance) -> bool:
 
 def _spec_of(kind: Any, model: dict[str, Any]) -> Any:
     """A score with the settings that a run stored."""
-    return kind(**{one.name: model[one.name] for one in fields(kind) if one.name in model})
+    stored = {one.name: model[one.name] for one in fields(kind) if one.name in model}
+    try:
+        return kind(**stored)
+    except (TypeError, ValueError):  # of a run that somebody changed
+        raise ConfigError(f"the settings of {kind.__name__} in this run cannot be: {stored}") from None
 
 
 def _of_columns(table: Dataset, columns: np.ndarray) -> Dataset:
