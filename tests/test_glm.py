@@ -7,7 +7,8 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
-from vcuda.models.glm.laplace import fit
+from vcuda.models.glm.compiled import fit_numbers
+from vcuda.models.glm.laplace import better, fit
 from vcuda.models.glm.likelihoods import (
     Bernoulli,
     NegativeBinomial,
@@ -182,6 +183,47 @@ def test_no_kind_is_preferred_as_cause():
         to_number = [fitted(plain, x, start, f)[0].log_evidence[0] for f in (white, nothing)]
         differences.append((to_label[0] - to_label[1]) - (to_number[0] - to_number[1]))
     assert abs(np.mean(differences)) < 0.05
+
+
+@pytest.mark.parametrize("name", ["normal", "any shape", "spread", "any shape and spread"])
+def test_compiled_fits_are_those_of_numpy(name):
+    """With fewer features than there is room for, and one row so far out that densities of the others vanish."""
+    rng = np.random.default_rng(6)
+    made = families(rng, ROWS)
+    family, y, start = made[name]
+    x = np.concatenate([np.ones((1, ROWS)), made["features"][1]])
+    y = y.copy()
+    y[3] = 400.0 if family.shape else 4.0
+    q = family.predictors
+    precision = np.ones((q, 4))
+    if family.spread:
+        precision[1] = 4.0
+        precision[1, 0] = np.inf
+    weights = np.zeros((1, q, 4))
+    design = np.concatenate([x, np.zeros((1, ROWS))])[None]
+    expected = fit(family, y, design, precision, weights, start)
+    # From where NumPy ended: noise of any shape may have several best points.
+    near = weights + 0.9 * expected.weights, start + 0.9 * (expected.shared - start)
+    found = fit_numbers(family, y, x, np.array([[0, 1, 2, -1]]), 4.0, *near)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.log_evidence, expected.log_evidence, atol=0.1)
+    np.testing.assert_allclose(found.weights, expected.weights, atol=0.05)
+    np.testing.assert_allclose(found.shared, expected.shared, atol=0.1)
+    assert found.precision.shape == expected.precision.shape
+    again = fit(family, y, design, precision, found.weights, found.shared)
+    np.testing.assert_allclose(found.precision, again.precision, rtol=0.05, atol=2.0)
+
+
+def test_of_two_fits_each_set_has_the_better():
+    family = number(shape=False, spread=False, sets=2)
+    rng = np.random.default_rng(7)
+    x = np.concatenate([np.ones((1, ROWS)), rng.normal(size=(2, ROWS))])
+    y, start = x[1] + rng.normal(size=ROWS), np.zeros((2, 1, 2))
+    every = ([[0, 1], [0, 2]], [[0, 2], [0, 1]])
+    one, other = (fit_numbers(family, y, x, np.array(places), 4.0, start, np.zeros((2, 1))) for places in every)
+    both = better(one, other)
+    np.testing.assert_array_equal(both.log_evidence, [one.log_evidence[0], other.log_evidence[1]])
+    np.testing.assert_array_equal(both.weights, np.stack([one.weights[0], other.weights[1]]))
 
 
 def test_noise_of_another_shape_tells_the_direction():

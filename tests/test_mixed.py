@@ -117,7 +117,7 @@ def test_parts_of_the_rows_score_as_tables_of_their_own():
         found = np.array([part.scores[target][own] for own in sets])
         near = expected > expected.max() - 15
         # Noise with a sharp edge has more than one best point.
-        np.testing.assert_allclose(found[near], expected[near], atol=1.0)
+        np.testing.assert_allclose(found[near], expected[near], atol=4.0)
 
 
 def test_required_parents_are_in_every_set():

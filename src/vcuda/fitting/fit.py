@@ -24,7 +24,7 @@ from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
 from vcuda.fitting.resuming import as_checkpoint, keeping
-from vcuda.fitting.routes import SUBSAMPLES, Request, fit_baseline, fit_by_gradient, fit_scored, reading
+from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.compilation import bounded_programs
@@ -102,7 +102,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=SUBSAMPLES if spec.subsamples is None else spec.subsamples,
+            parts=subsamples_of(table.d) if spec.subsamples is None else spec.subsamples,
         )
         if table.missing is None:
             outcome, info = route(request, *asked)

@@ -1,9 +1,10 @@
-"""Tables of any mix of kinds: the scores of all sets first, then one search for each of several random thirds of the
+"""Tables of any mix of kinds: the scores of all sets first, then one search for each of several random parts of the
 rows, and the mean of what they find.
 
 No model is true of a table that people have. A fit to all rows is then too sure: what a wrong model reads from
-thousands of rows is beyond doubt to it. A direction that only some thirds of the rows support is not beyond doubt, and
-their mean says so. Where a model is true the thirds agree, and little is lost.
+thousands of rows is beyond doubt to it. A direction that only some parts of the rows support, or that hangs on what is
+assumed of the noise, is not beyond doubt, and the mean says so. Where a model is true the parts agree, and little is
+lost.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from vcuda.infer.selection.models import EXACT_COLUMNS, Choice
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import NUMBER
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, Description
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -52,12 +53,17 @@ from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
-# A part has this share of the rows. The direction that a part finds then has the odds of a test of the difference in
-# fit between both directions, at about two thirds of its strength: docs/decisions.md has what else was tried.
-SHARE = 1 / 3
+# Parts have two thirds of the rows of a small table. No model is quite true, so that what can be learned from more rows
+# is bounded: the odds of a part (rows in it to rows that are not) fall to half at so many rows.
+LARGEST_SHARE = 2 / 3
+ENOUGH_ROWS = 3000
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
 SHAPELESS = 0.04
 SURE = 0.9
+# What is assumed of numbers in one part after the other: in half of them all descriptions compete by their evidence. It
+# prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
+# shape, and most of these the spread as whatever it is.
+VIEWS = (EVERY, ANY_SPREAD, EVERY, CONSTANT_SPREAD, EVERY, ANY_SPREAD)
 # Parts of a small table are not smaller than this, if it has as many rows.
 LEAST_ROWS = 100
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
@@ -97,7 +103,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
     rows = first_rows(given, request.seed) if request.parts else np.arange(given.n)
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
-        MixedTable(columns_of(table.kinds, table.values), table.values, table.interventions),
+        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
         [edges.allowed_parents(node).tolist() for node in range(given.d)],
         [own.tolist() for own in edges.required_parents()],
         rows=rows,
@@ -274,12 +280,23 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     return outcome, info
 
 
+def share_of(rows: int) -> float:
+    """The share of the rows that a part has."""
+    odds = LARGEST_SHARE / (1 - LARGEST_SHARE) / (1 + rows / ENOUGH_ROWS)
+    return odds / (1 + odds)
+
+
+def view_of(seed: int, number: int) -> tuple[Description, ...]:
+    """The descriptions of numbers that compete in a part of the rows, the first of which has number 1."""
+    return VIEWS[(seed + number) % len(VIEWS)]
+
+
 def random_parts(table: Dataset, count: int, seed: int) -> list[np.ndarray]:
     """Random parts of the rows; all rows where none are asked for."""
     if count == 0:
         return [np.arange(table.n)]
     rng = np.random.default_rng([seed, 11])
-    size = min(table.n, max(round(SHARE * table.n), LEAST_ROWS))
+    size = min(table.n, max(round(share_of(table.n) * table.n), LEAST_ROWS))
     return [np.sort(rng.choice(table.n, size, replace=False)) for _ in range(count)]
 
 
@@ -302,8 +319,9 @@ def _searched(
             continue
         try:
             report(0.0)
-            whole = request.parts == 0
-            score = prepared.score if whole else prepared.tabulation.of_part(some, on_progress=report)
+            score = prepared.score
+            if request.parts:
+                score = prepared.tabulation.of_part(some, view_of(request.seed, number), on_progress=report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),

@@ -48,10 +48,16 @@ METHODS: dict[str, Method] = {**ENGINES, **BASELINES}
 WORTH_TELLING = Cost(10.0, 1.0)
 # The part of a time limit after which no further model is compared.
 CHOOSING_SHARE = 0.3
-# Parts of the rows whose answers are averaged.
-SUBSAMPLES = 12
+# Parts of the rows whose answers are averaged: up to so many columns, and of more.
+SUBSAMPLES = {3: 48, 6: 24}
+SUBSAMPLES_OF_MORE = 12
 # What another method may take that is asked for by name, where no time limit says so.
 METHOD_SECONDS = 300.0
+
+
+def subsamples_of(columns: int) -> int:
+    """Parts of the rows whose answers are averaged: more where each takes little time."""
+    return next((count for most, count in SUBSAMPLES.items() if columns <= most), SUBSAMPLES_OF_MORE)
 
 
 class Request(NamedTuple):
@@ -69,7 +75,7 @@ class Request(NamedTuple):
     deadline: float | None
     checkpointer: Checkpointer = NO_CHECKPOINT
     workers: Workers = SERIAL
-    parts: int = SUBSAMPLES
+    parts: int = SUBSAMPLES_OF_MORE
     imputations: int = 1
 
     @property

@@ -409,8 +409,8 @@ class FitSpec:
     )
     subsamples: int | None = option(
         None,
-        "Random thirds of the rows whose answers are averaged, so that a model that is not quite true is not too sure. "
-        "By default 12; 0 is one fit to all rows.",
+        "Random parts of the rows whose answers are averaged, so that a model that is not quite true is not too sure. "
+        "By default 12, of few columns more; 0 is one fit to all rows.",
         in_python="Only with the models that auto chooses for mixed kinds of columns, and noise of any shape.",
         least=0,
         most=1000,

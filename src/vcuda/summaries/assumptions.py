@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from vcuda.fitting.mixed import THREADS, by_ranks
 from vcuda.models.interventions import InterventionalPredictive, joined, prepare
 from vcuda.models.linear import BGe, LinearPredictive
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import NEAR, ColumnEvidence, Description, Rows, Set, descriptions_of
+from vcuda.models.mixed.evidence import EVERY, NEAR, ColumnEvidence, Description, Set, descriptions_of
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.tables import DOMINATED, MixedTable, scored_sets
 from vcuda.models.protocol import LocalScore, ScoreSpec
@@ -28,6 +28,8 @@ FUNCTIONS, SHAPE, SPREAD, EQUAL_NOISE = "functions", "shape", "spread", "equal n
 Assumptions = frozenset[str]
 NO_ASSUMPTIONS: Assumptions = frozenset()
 OnProgress = Callable[[float], None]
+# The descriptions that numbers may have.
+View = tuple[Description, ...]
 ResultT = TypeVar("ResultT")
 
 
@@ -193,60 +195,22 @@ def subsets_asked(assumptions: Sequence[str]) -> list[Assumptions]:
     return [own for own in dict.fromkeys(found) if own]
 
 
-class RecordedEvidence(ColumnEvidence):
-    """The evidence of a column that keeps what each description has for each set."""
-
-    def __init__(self, target: int, rows: Rows, before: ColumnEvidence | None = None) -> None:
-        super().__init__(target, rows, before)
-        self.found: dict[Set, dict[str, float]] = {}
-        self._within = {
-            assumed: [how.name for how in descriptions_of(self.own.kind) if is_within(how, assumed)]
-            for assumed in subsets_asked((FUNCTIONS, SHAPE, SPREAD))
-        }
-
-    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
-        new = [own for own in sets if own not in self.found]
-        if new:
-            computed = super().by_description(new, together=together)
-            for place, own in enumerate(new):
-                self.found[own] = {name: float(values[place]) for name, values in computed.items()}
-            if self.before is None:
-                # Tried on parts of the rows is what comes near the best, by any of the assumptions that are asked for.
-                for own in new:
-                    for assumed in self._within:
-                        for name in self.near_best(own, assumed):
-                            self.near.setdefault(name, set()).add(own)
-        names = [how.name for how in descriptions_of(self.own.kind) if together or not how.together]
-        return {name: np.array([self.found[own][name] for own in sets]) for name in names}
-
-    def near_best(self, own: Set, assumed: Assumptions) -> list[str]:
-        """The descriptions that need no more than some assumptions, and come near the best of these for a set."""
-        found = self.found[own]
-        best = max(found[name] for name in self._within[assumed])
-        return [name for name in self._within[assumed] if found[name] > best - NEAR]
-
-    def average_within(self, own: Set, assumed: Assumptions) -> float:
-        """The log evidence of a set by the descriptions that need no more than some assumptions, equally plausible.
-
-        On a part of the rows only those count that came near the best before, as in a fit.
-        """
-        counted = self._within[assumed]
-        if isinstance(self.before, RecordedEvidence):
-            counted = self.before.near_best(own, assumed)
-        every = np.array([self.found[own][name] for name in counted])
-        top = every.max()
-        return float(top + np.log(np.exp(every - top).sum() / len(self._within[assumed])))
+def competing(kind: str, view: View, assumed: Assumptions) -> tuple[Description, ...]:
+    """The descriptions of a column that need no more than some assumptions: those of a view, if it has any."""
+    every = [how for how in descriptions_of(kind) if is_within(how, assumed)]
+    seen = [how for how in descriptions_of(kind, view) if is_within(how, assumed)]
+    return tuple(seen or every)
 
 
-class _Sets:
-    """The sets of one column: those that are fitted, subsets first, and what others are expected to lose beside one of
-    their subsets, by assumptions."""
+class _Sets(NamedTuple):
+    """The sets of one column: those that are fitted, subsets first, and those that are expected to lose something
+    beside one of their subsets, by assumptions."""
 
-    def __init__(self, fitted: list[Set], expected: dict[Set, tuple[Set, Mapping[Assumptions, float]]]) -> None:
-        self.fitted, self.expected = fitted, expected
+    fitted: tuple[Set, ...]
+    expected: dict[Set, tuple[Set, Mapping[Assumptions, float]]]
 
     @classmethod
-    def tried(cls, evidence: RecordedEvidence, required: Set, asked: Sequence[Assumptions]) -> _Sets:
+    def tried(cls, evidence: ColumnEvidence, required: Set, asked: Sequence[Assumptions]) -> _Sets:
         """Try sets of all other columns; with and without those that are required, so that these can be dropped."""
         others = [k for k in range(len(evidence.rows.columns)) if k != evidence.target]
         fitted: dict[Set, None] = {}
@@ -255,11 +219,11 @@ class _Sets:
             sets, _ = scored_sets(evidence, [k for k in others if k not in must], must)
             fitted |= dict.fromkeys(sets.fitted)
             expected |= {own: (above, dict.fromkeys(asked, loss)) for own, (above, loss) in sets.expected.items()}
-        return cls(list(fitted), {own: found for own, found in expected.items() if own not in fitted})
+        return cls(tuple(fitted), {own: found for own, found in expected.items() if own not in fitted})
 
-    def without_dominated(self, evidence: RecordedEvidence, asked: Sequence[Assumptions]) -> _Sets:
+    def without_dominated(self, described: _DescribedColumn, asked: Sequence[Assumptions]) -> _Sets:
         """The sets with those only expected that are far below a subset, whatever is assumed."""
-        by_assumption = {assumed: self.scores(evidence, assumed) for assumed in asked}
+        by_assumption = {assumed: described.scores(self, assumed) for assumed in asked}
         full = by_assumption[asked[0]]
         fitted, expected = list[Set](), dict(self.expected)
         for own in self.fitted:
@@ -270,15 +234,74 @@ class _Sets:
                 expected[own] = above, losses
             else:
                 fitted.append(own)
-        return _Sets(fitted, expected)
+        return _Sets(tuple(fitted), expected)
 
-    def scores(self, evidence: RecordedEvidence, assumed: Assumptions) -> dict[Set, float]:
-        found = {own: evidence.average_within(own, assumed) for own in self.fitted}
+
+class _DescribedColumn:
+    """The evidence of a column by description, on some rows; on a part of them of what came near the best before.
+
+    Parameters
+    ----------
+    heights
+        By the name of the description, the evidence of sets.
+    before
+        The same on the rows that came first.
+    view
+        What the fit takes numbers for in this part of the rows.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        heights: Mapping[str, Mapping[Set, float]],
+        before: _DescribedColumn | None = None,
+        view: View = EVERY,
+    ) -> None:
+        self.kind, self.heights, self.before, self.view = kind, heights, before, view
+
+    @classmethod
+    def of_part(
+        cls, evidence: ColumnEvidence, before: _DescribedColumn, view: View, sets: _Sets, asked: Sequence[Assumptions]
+    ) -> _DescribedColumn:
+        kind = evidence.own.kind
+        found = cls(kind, {how.name: {} for how in descriptions_of(kind)}, before, view)
+        near = {own: {how for assumed in asked for how in found.counted(own, assumed)} for own in sets.fitted}
+        heights: dict[str, dict[Set, float]] = {}
+        for how in descriptions_of(kind):
+            tried = [own for own in sets.fitted if how in near[own]]
+            heights[how.name] = dict(zip(tried, evidence.evidence(how, tried).tolist(), strict=True)) if tried else {}
+        found.heights = heights
+        return found
+
+    def counted(self, own: Set, assumed: Assumptions) -> list[Description]:
+        """The descriptions of a set that count."""
+        every = competing(self.kind, self.view, assumed)
+        if self.before is None:
+            return list(every)
+        known = self.before.heights
+        best = max(known[how.name][own] for how in every)
+        return [how for how in every if known[how.name][own] > best - NEAR]
+
+    def scores(self, sets: _Sets, assumed: Assumptions) -> dict[Set, float]:
+        """The log evidence of all sets, by descriptions that need no more than some assumptions, equally plausible."""
+        size = len(competing(self.kind, self.view, assumed))
+        found = {}
+        for own in sets.fitted:
+            every = np.array([self.heights[how.name][own] for how in self.counted(own, assumed)])
+            top = every.max()
+            found[own] = float(top + np.log(np.exp(every - top).sum() / size))
         # Smaller sets first, so that each finds its subset.
-        for own in sorted(self.expected, key=len):
-            above, losses = self.expected[own]
+        for own in sorted(sets.expected, key=len):
+            above, losses = sets.expected[own]
             found[own] = found[above] + losses[assumed]
         return found
+
+
+class Part(NamedTuple):
+    """Rows (k,) that are described, and the descriptions of numbers that compete there, as in the fit."""
+
+    rows: np.ndarray
+    view: View = EVERY
 
 
 class RegressionTable:
@@ -288,11 +311,11 @@ class RegressionTable:
     Parameters
     ----------
     table
-        The rows, logarithms of some columns among them.
+        The rows, logarithms of some columns among them, which are marked (d,) in ``logarithm``.
     first
         Rows (k,) that decide which sets count and where fits begin, as in the fit.
     parts
-        Rows (k,) of each part that is described.
+        What is described; no parts are the ``first`` rows themselves.
     required
         For each column the parents that it must have, in some descriptions.
     experiments_dropped
@@ -304,8 +327,9 @@ class RegressionTable:
     def __init__(
         self,
         table: Dataset,
+        logarithm: np.ndarray,
         first: np.ndarray,
-        parts: Sequence[np.ndarray],
+        parts: Sequence[Part],
         required: Sequence[Sequence[int]],
         *,
         experiments_dropped: bool,
@@ -314,7 +338,8 @@ class RegressionTable:
     ) -> None:
         has_numbers = "number" in table.kinds
         self.assumptions: tuple[str, ...] = (FUNCTIONS, SHAPE, SPREAD) if has_numbers else (FUNCTIONS,)
-        self._table, self._first, self._parts, self._is_averaged = table, first, parts, is_averaged
+        self._table, self._logarithm, self._first, self._parts = table, logarithm, first, parts
+        self._is_averaged = is_averaged
         self._required = [tuple(sorted(own)) for own in required]
         # All of them first: it decides which subset of a set is the best.
         self._asked = sorted(subsets_asked(self.assumptions), key=len, reverse=True)
@@ -329,14 +354,14 @@ class RegressionTable:
 
     def _tabulated(
         self, held: np.ndarray | None, on_progress: OnProgress
-    ) -> list[tuple[list[RecordedEvidence], list[_Sets]]]:
-        """The evidence of all columns on each part of the rows, and their sets."""
-        table = self._table
-        mixed = MixedTable(columns_of(table.kinds, table.values), table.values, held, RecordedEvidence)
-        first: list[Any] = mixed.evidences(self._first)
+    ) -> list[tuple[list[_DescribedColumn], list[_Sets]]]:
+        """All columns on each part of the rows, and their sets."""
+        table, asked = self._table, self._asked
+        mixed = MixedTable(columns_of(table.kinds, table.values, self._logarithm), table.values, held)
+        evidences = mixed.evidences(self._first)
 
         def tried(target: int) -> _Sets:
-            return _Sets.tried(first[target], self._required[target], self._asked)
+            return _Sets.tried(evidences[target], self._required[target], asked)
 
         def share(number: int) -> OnProgress:
             # The first rows take about as long as two parts.
@@ -344,27 +369,28 @@ class RegressionTable:
             return lambda done: on_progress((start + size * done) / (len(self._parts) + 2))
 
         sets = _over_columns(tried, table.d, share(0))
-        if len(self._parts) == 1 and np.array_equal(self._parts[0], self._first):
+        first = [_DescribedColumn(one.own.kind, one.heights) for one in evidences]
+        if not self._parts:
             return [(first, sets)]
-        sets = [own.without_dominated(one, self._asked) for own, one in zip(sets, first, strict=True)]
+        fewer = [own.without_dominated(one, asked) for own, one in zip(sets, first, strict=True)]
         found = []
-        for number, rows in enumerate(self._parts, start=1):
-            evidences: list[Any] = mixed.evidences(rows, before=first)
+        for number, part in enumerate(self._parts, start=1):
+            of_part = mixed.evidences(part.rows, before=evidences)
 
-            def described(target: int, own: list[Any] = evidences) -> None:
-                own[target].by_description(sets[target].fitted)
+            def described(target: int, part: Part = part, own: list[ColumnEvidence] = of_part) -> _DescribedColumn:
+                return _DescribedColumn.of_part(own[target], first[target], part.view, fewer[target], asked)
 
-            _over_columns(described, table.d, share(number))
-            found.append((evidences, sets))
+            found.append((_over_columns(described, table.d, share(number)), fewer))
         return found
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
+        every = [part.rows for part in self._parts] or [self._first]
         if not assumed:
-            return [self._by_ranks(rows, experiments) for rows in self._parts]
+            return [self._by_ranks(rows, experiments) for rows in every]
         as_set = experiments or self._table.interventions is None
         return [
-            _tabulated_score([own.scores(one, assumed) for own, one in zip(sets, evidences, strict=True)], len(rows))
-            for (evidences, sets), rows in zip(self._described[as_set], self._parts, strict=True)
+            _tabulated_score([one.scores(own, assumed) for own, one in zip(sets, columns, strict=True)], len(rows))
+            for (columns, sets), rows in zip(self._described[as_set], every, strict=True)
         ]
 
     def beside(self, *, experiments: bool) -> LocalScore | None:

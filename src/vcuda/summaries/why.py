@@ -21,8 +21,8 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules, Knowledge
 from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, DataError
-from vcuda.fitting.mixed import SHAPELESS, by_ranks, first_rows, random_parts
-from vcuda.fitting.routes import SUBSAMPLES
+from vcuda.fitting.mixed import SHAPELESS, by_ranks, first_rows, random_parts, view_of
+from vcuda.fitting.routes import subsamples_of
 from vcuda.fitting.spec import OPTIONS, FitSpec
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
@@ -48,6 +48,7 @@ from vcuda.summaries.assumptions import (
     DescribedTable,
     LinearStatistics,
     NothingSeen,
+    Part,
     RegressionTable,
     ScoredRows,
 )
@@ -389,11 +390,11 @@ class _Asked:
                 f"Stated is what {made.engine_name} found with model {model['name']}; the table was described by "
                 "regressions instead."
             )
-        return self._regressions(scaled)
+        return self._regressions(scaled, logarithm[self.columns])
 
-    def _regressions(self, table: Dataset) -> RegressionTable:
+    def _regressions(self, table: Dataset, logarithm: np.ndarray) -> RegressionTable:
         made = self.made
-        fitted = SUBSAMPLES if made.get("subsamples") is None else int(made["subsamples"])
+        fitted = subsamples_of(len(self.names)) if made.get("subsamples") is None else int(made["subsamples"])
         every = random_parts(table, fitted, made.seed)
         size = min(len(every[0]), MOST_ROWS)
         first = first_rows(table, made.seed) if fitted else None
@@ -410,15 +411,12 @@ class _Asked:
                 f"It was described on {which}, {size:,} rows each; the probability that is stated is that of the fit."
             )
         required = self.edges(experiments=True, knowledge=True).required_parents()
-        if "number" in table.kinds:
-            self.notes.append(
-                "Straight lines have noise of constant spread: without curves there is no spread by causes."
-            )
         words = "describing the table by more and fewer assumptions"
         return RegressionTable(
             table,
+            logarithm,
             parts[0] if first is None else first,
-            parts,
+            [] if first is None else [Part(own, view_of(made.seed, k)) for k, own in enumerate(parts, start=1)],
             [own.tolist() for own in required],
             experiments_dropped=self.has_experiments,
             is_averaged=made["model"].get("score") == "Mixed" and fitted > 0,
@@ -554,9 +552,6 @@ def _sentences(cause: str, effect: str, stated: Pair, ladder: dict[str, Pair], d
                 sentences.append(f"Without {WORDS[source].full} {_percent(left[other])} says {answers[other]}.")
         return sentences
     falls = {source: everything[best] - left[best] for source, left in dropped.items()}
-    if SPREAD in falls:
-        # Lines have no spread by causes: what is lost with it is not lost with the curves.
-        falls[FUNCTIONS] -= max(falls[SPREAD], 0.0)
     deciding = sorted((source for source in falls if falls[source] >= DECISIVE), key=lambda source: -falls[source])
     for place, source in enumerate(deciding):
         words = WORDS[source]

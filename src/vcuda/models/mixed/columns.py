@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 
+from vcuda.data.kinds import grid_step
 from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
 
 
@@ -24,19 +26,26 @@ class Column:
         Of a number: what standardises it.
     features
         What it is to its effects.
+    step
+        Of a number that was rounded: the step of its grid, in the user's units.
+    logarithm
+        Whether the column is the logarithm of the user's.
     """
 
     kind: str
     levels: np.ndarray
     line: Line | None
     features: NumberFeatures | LabelFeatures
+    step: float | None = None
+    logarithm: bool = False
 
     @classmethod
-    def of(cls, kind: str, values: np.ndarray) -> Column:
+    def of(cls, kind: str, values: np.ndarray, *, logarithm: bool = False) -> Column:
         """Describe a column (n,)."""
         nothing = np.zeros(0)
         if kind == "number":
-            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values))
+            step = grid_step(np.exp(values) if logarithm else values)
+            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values), step, logarithm)
         if kind == "count":
             return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
         levels = np.unique(values)
@@ -54,6 +63,19 @@ class Column:
             return self.line.apply(values)
         return np.searchsorted(self.levels, values).astype(np.float64) if self.levels.size else values
 
+    def to_explain(self, values: np.ndarray) -> np.ndarray:
+        """Values (n,) as what is explained: in the units of the likelihood, and a rounded number drawn from the cell of
+        its grid.
+
+        A density could be as high as it likes at values that many rows share; directions that were read from it would
+        be directions of the rounding.
+        """
+        if self.step is None:
+            return self.scaled(values)
+        rng = np.random.default_rng(crc32(values.tobytes()))
+        width = np.minimum(self.step / np.exp(values), 1.0) if self.logarithm else self.step
+        return self.scaled(values + width * rng.uniform(-0.5, 0.5, values.size))
+
     def expand(self, values: np.ndarray) -> Features:
         """The features of values (n,)."""
         if self.kind == "count":
@@ -65,6 +87,7 @@ class Column:
         return 0.0 if self.line is None else -rows * float(np.log(self.line.scale))
 
 
-def columns_of(kinds: Sequence[str], values: np.ndarray) -> tuple[Column, ...]:
-    """Describe the columns of a table (n, d)."""
-    return tuple(Column.of(kind, values[:, k]) for k, kind in enumerate(kinds))
+def columns_of(kinds: Sequence[str], values: np.ndarray, logarithm: np.ndarray | None = None) -> tuple[Column, ...]:
+    """Describe the columns of a table (n, d), of which those marked (d,) are logarithms."""
+    marked = np.zeros(len(kinds), dtype=bool) if logarithm is None else logarithm
+    return tuple(Column.of(kind, values[:, k], logarithm=bool(marked[k])) for k, kind in enumerate(kinds))

@@ -18,7 +18,8 @@ from scipy.special import gammaln
 
 from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.glm.laplace import MOST_STEPS, Fitted, fit
+from vcuda.models.glm.compiled import fit_numbers
+from vcuda.models.glm.laplace import Fitted, better, fit
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.features import LINE
@@ -31,8 +32,6 @@ STRAIGHT_BETA = 0.25
 SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 # What a cause may change in the spread has a quarter of the prior variance of what it may change in the mean.
 SPREAD_PRECISION = 4.0
-# A part of the rows begins at the best of all rows, which is near.
-STEPS_OF_PARTS = 12
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 15.0
 # Designs have a multiple of so many features.
@@ -69,6 +68,7 @@ NUMBER = (
     Description("linear, any noise", smooth=False, shape=True),
     Description("smooth, any noise", smooth=True, shape=True),
     Description("smooth, spread by causes", smooth=True, spread=True),
+    Description("linear, any noise, spread by causes", smooth=False, shape=True, spread=True),
     Description("smooth, any noise, spread by causes", smooth=True, shape=True, spread=True),
     TOGETHER,
 )
@@ -80,9 +80,16 @@ COUNT = tuple(
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
 
 
-def descriptions_of(kind: str) -> tuple[Description, ...]:
+# What a direction may hang on: all descriptions of a number compete, or only those that take its noise as of any shape,
+# with a spread that is constant or one that depends on the causes.
+EVERY = NUMBER
+CONSTANT_SPREAD = tuple(how for how in NUMBER if how.shape and not how.spread)
+ANY_SPREAD = tuple(how for how in NUMBER if how.shape and how.spread)
+
+
+def descriptions_of(kind: str, of_numbers: tuple[Description, ...] = EVERY) -> tuple[Description, ...]:
     """The descriptions of a column of some kind, equally plausible before the table is seen."""
-    return NUMBER if kind == "number" else COUNT if kind == "count" else CODED
+    return of_numbers if kind == "number" else COUNT if kind == "count" else CODED
 
 
 def padded(width: int) -> int:
@@ -126,12 +133,25 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
         self.columns, self.count, self.are_shared = columns, len(values), are_shared
-        self.scaled = [column.scaled(values[:, k]) for k, column in enumerate(columns)]
+        self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
 
     def features(self, smooth: bool) -> list[np.ndarray]:
         return self._features[smooth]
+
+    @cached_property
+    def _stacked(self) -> dict[bool, tuple[np.ndarray, list[np.ndarray]]]:
+        found = {}
+        for smooth, features in self._features.items():
+            ends = 1 + np.cumsum([len(some) for some in features])
+            places = [np.arange(end - len(some), end) for some, end in zip(features, ends, strict=True)]
+            found[smooth] = np.concatenate([np.ones((1, self.count)), *features]), places
+        return found
+
+    def stacked(self, smooth: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+        """All features (f, n) behind a row of ones, and where those of each column stand."""
+        return self._stacked[smooth]
 
     @cached_property
     def straight_products(self) -> _Products:
@@ -185,43 +205,46 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
-        # By description, the sets for which it is the best, or nearly so.
-        self.near: dict[str, set[Set]] = {}
+        # The evidence of sets by the name of the description.
+        self.heights: dict[str, dict[Set, float]] = {}
 
-    def average(self, sets: Sequence[Set], *, together: bool = True) -> np.ndarray:
+    def average(
+        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
+    ) -> np.ndarray:
         """The log evidence (s,), with every description as plausible as the others before the table is seen."""
-        every = np.stack(list(self.by_description(sets, together=together).values()))
+        every = np.stack(list(self.by_description(sets, of_numbers, together=together).values()))
         top = every.max(axis=0)
         return top + np.log(np.exp(every - top).mean(axis=0))
 
-    def by_description(self, sets: Sequence[Set], *, together: bool = True) -> dict[str, np.ndarray]:
+    def by_description(
+        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
+    ) -> dict[str, np.ndarray]:
         """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
 
-        ``together``: also with one function of all parents, which takes longest.
+        ``of_numbers``: the descriptions that a number may have. ``together``: also with one function of all parents,
+        which takes longest.
         """
         found = {}
-        for how in descriptions_of(self.own.kind):
-            if how.together and not together:
-                continue
+        competing = [how for how in descriptions_of(self.own.kind, of_numbers) if together or not how.together]
+        for how in competing:
             found[how.name] = np.full(len(sets), -np.inf)
-            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents)]
+            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents, competing)]
             if tried:
                 found[how.name][tried] = self.evidence(how, [sets[place] for place in tried])
-        if self.before is None:
-            heights = np.stack(list(found.values()))
-            for name, own in zip(found, heights > heights.max(axis=0) - NEAR, strict=True):
-                self.near.setdefault(name, set()).update(
-                    parents for parents, is_near in zip(sets, own, strict=True) if is_near
-                )
+            if self.before is None:
+                self.heights.setdefault(how.name, {}).update(zip(sets, found[how.name].tolist(), strict=True))
         return found
 
-    def _is_worth_trying(self, how: Description, parents: Set) -> bool:
+    def _is_worth_trying(self, how: Description, parents: Set, competing: Sequence[Description]) -> bool:
         """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
         if how.together:
             numbers = all(self.rows.columns[parent].is_number for parent in parents)
             if not (self.rows.are_shared and numbers and len(parents) > 1):
                 return False
-        return self.before is None or parents in self.before.near[how.name]
+        if self.before is None:
+            return True
+        known = self.before.heights
+        return known[how.name][parents] > max(known[other.name][parents] for other in competing) - NEAR
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
@@ -324,20 +347,35 @@ class ColumnEvidence:
     def fitted(self, how: Description, sets: Sequence[Set]) -> tuple[Likelihood, Fitted]:
         """Fit sets that have about as many features; behind the weights of a set are those of features of zeros."""
         likelihood, features = self.likelihood(how, sets), self.rows.features(how.smooth)
-        width = padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
-        design = np.zeros((len(sets), 1 + width, self.rows.count))
-        design[:, 0] = 1.0
+        width = 1 + padded(max(sum(len(features[parent]) for parent in parents) for parents in sets))
+        start = self._start(how, likelihood, sets, width)
+        stacked, places = self.rows.stacked(how.smooth)
+        chosen = np.full((len(sets), width), -1)
+        chosen[:, 0] = 0
         for place, parents in enumerate(sets):
-            own = np.concatenate([design[0, :0], *(features[parent] for parent in parents)])
-            design[place, 1 : 1 + len(own)] = own
-        precision = prior_precision(how, likelihood, design.shape[1])
-        start = self._start(how, likelihood, sets, design.shape[1])
-        most = MOST_STEPS if self.before is None else STEPS_OF_PARTS
-        found = fit(likelihood, self.y, design, precision, *start, most_steps=most)
+            own = np.concatenate([chosen[0, :0], *(places[parent] for parent in parents)])
+            chosen[place, 1 : 1 + own.size] = own
+        if isinstance(likelihood, Number):
+            found = fit_numbers(likelihood, self.y, stacked, chosen, SPREAD_PRECISION, *start)
+            if self.before is None:
+                # Noise of any shape may have several best fits: begin once more, from normal noise.
+                again = self._ridge_start(how, likelihood, sets, width)
+                found = better(found, fit_numbers(likelihood, self.y, stacked, chosen, SPREAD_PRECISION, *again))
+        else:
+            design = np.where(chosen[:, :, None] >= 0, stacked[chosen], 0.0)
+            found = fit(likelihood, self.y, design, prior_precision(how, likelihood, width), *start)
         best = self.best.setdefault(how.name, {})
         for place, parents in enumerate(sets):
             best[parents] = float(found.log_evidence[place]), found.weights[place], found.shared[place]
         return likelihood, found
+
+    def _ridge_start(
+        self, how: Description, likelihood: Number, sets: Sequence[Set], width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and shared numbers of normal noise whose spread is constant."""
+        weights = np.zeros((len(sets), likelihood.predictors, width))
+        weights[:, 0], scale = self._ridge(how.smooth, sets)
+        return weights, likelihood.start(scale)
 
     def _start(
         self, how: Description, likelihood: Likelihood, sets: Sequence[Set], width: int
@@ -351,8 +389,7 @@ class ColumnEvidence:
                 _, weights[place], shared[place] = everywhere[parents]
             return weights, shared
         if isinstance(likelihood, Number):
-            weights[:, 0], scale = self._ridge(how.smooth, sets)
-            shared[:] = likelihood.start(scale)
+            weights, shared = self._ridge_start(how, likelihood, sets, width)
         elif isinstance(likelihood, NegativeBinomial):
             shared[:] = likelihood.size_centre
         known, features = self.best.get(how.name, {}), self.rows.features(how.smooth)

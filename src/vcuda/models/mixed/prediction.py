@@ -105,7 +105,7 @@ class MixedPredictive(Predictive):
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """What the family knows of the columns, in the units of the score."""
-        return columns_of(self.kinds, self._scaled)
+        return columns_of(self.kinds, self._scaled, self.scaling.logarithm)
 
     def node(self, target: int, parents: np.ndarray) -> MixedNode:
         chosen = (target, *(int(parent) for parent in parents))

@@ -47,7 +47,7 @@ def choose_logarithms(kinds: Sequence[str], values: np.ndarray, free: np.ndarray
         others = columns_of([kinds[cause] for cause in causes], table[:, 1:])
         raw = _height((Column.of("number", table[:, 0]), *others), table)
         logs = np.concatenate([np.log(table[:, :1]), table[:, 1:]], axis=1)
-        by_logarithm = _height((Column.of("number", logs[:, 0]), *others), logs) - logs[:, 0].sum()
+        by_logarithm = _height((Column.of("number", logs[:, 0], logarithm=True), *others), logs) - logs[:, 0].sum()
         marked[k] = by_logarithm > raw + CLEAR
     return marked
 

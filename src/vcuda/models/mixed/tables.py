@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from vcuda.models.mixed.columns import Column
-from vcuda.models.mixed.evidence import ColumnEvidence, Rows, Set
+from vcuda.models.mixed.evidence import EVERY, ColumnEvidence, Description, Rows, Set
 from vcuda.models.tabulated import TabulatedScore
 
 ResultT = TypeVar("ResultT")
@@ -54,14 +54,11 @@ class MixedTable:
         (n, d) rows, logarithms of some columns among them.
     held
         (n, d) cells that an experiment set, or None.
-    evidence
-        The class that computes the evidence of a column.
     """
 
     columns: tuple[Column, ...]
     values: np.ndarray
     held: np.ndarray | None = None
-    evidence: type[ColumnEvidence] = ColumnEvidence
 
     def evidences(
         self, rows: np.ndarray | None = None, before: Sequence[ColumnEvidence] | None = None
@@ -75,7 +72,7 @@ class MixedTable:
             own = every
             if held is not None and held[:, target].any() and not held[:, target].all():
                 own = Rows(self.columns, values[~held[:, target]], are_shared=False)
-            found.append(self.evidence(target, own, None if before is None else before[target]))
+            found.append(ColumnEvidence(target, own, None if before is None else before[target]))
         return found
 
     def log_jacobian(self, evidences: Sequence[ColumnEvidence]) -> float:
@@ -203,9 +200,11 @@ def without_dominated(sets: ColumnSets, scores: dict[Set, float], required: Sequ
     return ColumnSets(sets.candidates, tuple(fitted), expected)
 
 
-def scores_of(evidence: ColumnEvidence, sets: ColumnSets) -> dict[Set, float]:
+def scores_of(
+    evidence: ColumnEvidence, sets: ColumnSets, of_numbers: tuple[Description, ...] = EVERY
+) -> dict[Set, float]:
     """The scores of all sets of a column, those that are dominated as expected."""
-    scores = dict(zip(sets.fitted, evidence.average(sets.fitted).tolist(), strict=True))
+    scores = dict(zip(sets.fitted, evidence.average(sets.fitted, of_numbers).tolist(), strict=True))
     # Subsets come first, so that each finds its own.
     for own, (above, loss) in sets.expected.items():
         scores[own] = scores[above] + loss
@@ -248,10 +247,20 @@ class Tabulation:
         self.sets = [without_dominated(*both, must) for both, must in zip(found, required, strict=True)]
         self.score = self._tabulated(self.evidences, [scores for _, scores in found])
 
-    def of_part(self, rows: np.ndarray, *, on_progress: Callable[[float], None] = lambda share: None) -> TabulatedScore:
-        """The scores of the same sets on some rows (k,)."""
+    def of_part(
+        self,
+        rows: np.ndarray,
+        of_numbers: tuple[Description, ...] = EVERY,
+        *,
+        on_progress: Callable[[float], None] = lambda share: None,
+    ) -> TabulatedScore:
+        """The scores of the same sets on some rows (k,), with the descriptions that a number may have."""
         evidences = self.table.evidences(rows, before=self.evidences)
-        scores = self._over_columns(lambda target: scores_of(evidences[target], self.sets[target]), on_progress)
+
+        def work(target: int) -> dict[Set, float]:
+            return scores_of(evidences[target], self.sets[target], of_numbers)
+
+        scores = self._over_columns(work, on_progress)
         return self._tabulated(evidences, scores)
 
     def _tabulated(self, evidences: Sequence[ColumnEvidence], scores: Sequence[dict[Set, float]]) -> TabulatedScore:
