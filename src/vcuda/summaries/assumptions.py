@@ -39,7 +39,8 @@ class DescribedTable(Protocol):
     assumptions: tuple[str, ...]
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
-        """One for each part of the rows, or for each imputed table; ``assumed`` nothing, of independences alone.
+        """One for each part of the rows and view of them, or for each imputed table; of independences alone if nothing
+        is ``assumed``.
 
         Without ``experiments`` all cells are taken as observed.
         """
@@ -246,48 +247,49 @@ class _DescribedColumn:
         By the name of the description, the evidence of sets.
     before
         The same on the rows that came first.
-    view
-        What the fit takes numbers for in this part of the rows.
     """
 
     def __init__(
-        self,
-        kind: str,
-        heights: Mapping[str, Mapping[Set, float]],
-        before: _DescribedColumn | None = None,
-        view: View = EVERY,
+        self, kind: str, heights: Mapping[str, Mapping[Set, float]], before: _DescribedColumn | None = None
     ) -> None:
-        self.kind, self.heights, self.before, self.view = kind, heights, before, view
+        self.kind, self.heights, self.before = kind, heights, before
 
     @classmethod
     def of_part(
-        cls, evidence: ColumnEvidence, before: _DescribedColumn, view: View, sets: _Sets, asked: Sequence[Assumptions]
+        cls,
+        evidence: ColumnEvidence,
+        before: _DescribedColumn,
+        views: Sequence[View],
+        sets: _Sets,
+        asked: Sequence[Assumptions],
     ) -> _DescribedColumn:
+        """Fit to a part of the rows what counts in some of the views, by some of the assumptions."""
         kind = evidence.own.kind
-        found = cls(kind, {how.name: {} for how in descriptions_of(kind)}, before, view)
-        near = {own: {how for assumed in asked for how in found.counted(own, assumed)} for own in sets.fitted}
-        heights: dict[str, dict[Set, float]] = {}
+        heights: dict[str, dict[Set, float]] = {how.name: {} for how in descriptions_of(kind)}
+        found = cls(kind, heights, before)
+        ways = [(view, assumed) for view in dict.fromkeys(views) for assumed in asked]
+        near = {own: {how for way in ways for how in found.counted(own, *way)} for own in sets.fitted}
         for how in descriptions_of(kind):
             tried = [own for own in sets.fitted if how in near[own]]
-            heights[how.name] = dict(zip(tried, evidence.evidence(how, tried).tolist(), strict=True)) if tried else {}
-        found.heights = heights
+            if tried:
+                heights[how.name] |= zip(tried, evidence.evidence(how, tried).tolist(), strict=True)
         return found
 
-    def counted(self, own: Set, assumed: Assumptions) -> list[Description]:
+    def counted(self, own: Set, view: View, assumed: Assumptions) -> list[Description]:
         """The descriptions of a set that count."""
-        every = competing(self.kind, self.view, assumed)
+        every = competing(self.kind, view, assumed)
         if self.before is None:
             return list(every)
         known = self.before.heights
         best = max(known[how.name][own] for how in every)
         return [how for how in every if known[how.name][own] > best - NEAR]
 
-    def scores(self, sets: _Sets, assumed: Assumptions) -> dict[Set, float]:
+    def scores(self, sets: _Sets, assumed: Assumptions, view: View = EVERY) -> dict[Set, float]:
         """The log evidence of all sets, by descriptions that need no more than some assumptions, equally plausible."""
-        size = len(competing(self.kind, self.view, assumed))
+        size = len(competing(self.kind, view, assumed))
         found = {}
         for own in sets.fitted:
-            every = np.array([self.heights[how.name][own] for how in self.counted(own, assumed)])
+            every = np.array([self.heights[how.name][own] for how in self.counted(own, view, assumed)])
             top = every.max()
             found[own] = float(top + np.log(np.exp(every - top).sum() / size))
         # Smaller sets first, so that each finds its subset.
@@ -298,10 +300,10 @@ class _DescribedColumn:
 
 
 class Part(NamedTuple):
-    """Rows (k,) that are described, and the descriptions of numbers that compete there, as in the fit."""
+    """Rows (k,) that are described, and which descriptions of numbers compete there, in one view after the other."""
 
     rows: np.ndarray
-    view: View = EVERY
+    views: tuple[View, ...] = (EVERY,)
 
 
 class RegressionTable:
@@ -378,20 +380,26 @@ class RegressionTable:
             of_part = mixed.evidences(part.rows, before=evidences)
 
             def described(target: int, part: Part = part, own: list[ColumnEvidence] = of_part) -> _DescribedColumn:
-                return _DescribedColumn.of_part(own[target], first[target], part.view, fewer[target], asked)
+                return _DescribedColumn.of_part(own[target], first[target], part.views, fewer[target], asked)
 
             found.append((_over_columns(described, table.d, share(number)), fewer))
         return found
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
-        every = [part.rows for part in self._parts] or [self._first]
+        parts = self._parts or [Part(self._first)]
         if not assumed:
-            return [self._by_ranks(rows, experiments) for rows in every]
+            return [self._by_ranks(part.rows, experiments) for part in parts]
         as_set = experiments or self._table.interventions is None
-        return [
-            _tabulated_score([one.scores(own, assumed) for own, one in zip(sets, columns, strict=True)], len(rows))
-            for (columns, sets), rows in zip(self._described[as_set], every, strict=True)
-        ]
+        found = []
+        for (columns, sets), part in zip(self._described[as_set], parts, strict=True):
+            by_view = {
+                view: _tabulated_score(
+                    [one.scores(own, assumed, view) for own, one in zip(sets, columns, strict=True)], len(part.rows)
+                )
+                for view in dict.fromkeys(part.views)
+            }
+            found += [by_view[view] for view in part.views]
+        return found
 
     def beside(self, *, experiments: bool) -> LocalScore | None:
         return self._by_ranks(np.arange(self._table.n), experiments) if self._is_averaged else None

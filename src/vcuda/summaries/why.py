@@ -21,7 +21,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules, Knowledge
 from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, DataError
-from vcuda.fitting.mixed import SHAPELESS, by_ranks, first_rows, random_parts, view_of
+from vcuda.fitting.mixed import SHAPELESS, VIEWS, by_ranks, first_rows, random_parts, view_of
 from vcuda.fitting.routes import subsamples_of
 from vcuda.fitting.spec import OPTIONS, FitSpec
 from vcuda.infer.blas import one_blas_thread
@@ -58,7 +58,7 @@ MOST_COLUMNS = {"orders": 12, "graphs": 9}
 # Rows of a part that are described, at most.
 MOST_ROWS = 1000
 # Sets of parents, times rows to which all descriptions of a set are fitted: about 20 seconds of one core.
-SETS_AND_ROWS = 2_500_000
+SETS_AND_ROWS = 1_750_000
 # Sentences call an answer sure from the first on and open below the second; an assumption decides it that changes its
 # probability by the third. A difference from what is stated is mentioned from the fourth on, and from the last on what
 # is found does not explain what is stated.
@@ -399,16 +399,15 @@ class _Asked:
         size = min(len(every[0]), MOST_ROWS)
         first = first_rows(table, made.seed) if fitted else None
         ways = 2 if self.has_experiments else 1
-        usual = (SETS_AND_ROWS // ways // _sets(table.d) - (0 if first is None else len(first))) // size
+        # The first rows take as long as four parts of as many rows.
+        usual = 4 * (SETS_AND_ROWS // ways // _sets(table.d) - (0 if first is None else len(first))) // size
         count = min(max(usual, 1) if self.subsamples is None else self.subsamples, len(every))
         rng = np.random.default_rng([made.seed, 13])
         parts = [np.sort(rng.choice(own, size, replace=False)) if len(own) > size else own for own in every[:count]]
         if count < len(every) or size < len(every[0]):
-            which = (
-                f"{count} of {len(every)} random parts of the rows" if len(every) > 1 else "a random part of the rows"
-            )
+            which = f"{count} of {len(every)} random parts" if len(every) > 1 else "a random part"
             self.notes.append(
-                f"It was described on {which}, {size:,} rows each; the probability that is stated is that of the fit."
+                f"The table was described on {which} of its rows, {size:,} in each; what is stated is that of the fit."
             )
         required = self.edges(experiments=True, knowledge=True).required_parents()
         words = "describing the table by more and fewer assumptions"
@@ -416,7 +415,7 @@ class _Asked:
             table,
             logarithm,
             parts[0] if first is None else first,
-            [] if first is None else [Part(own, view_of(made.seed, k)) for k, own in enumerate(parts, start=1)],
+            [] if first is None else _in_views(parts, len(every), made.seed),
             [own.tolist() for own in required],
             experiments_dropped=self.has_experiments,
             is_averaged=made["model"].get("score") == "Mixed" and fitted > 0,
@@ -428,6 +427,13 @@ def _sets(columns: int) -> int:
     """About how many sets of parents are fitted: those of up to three columns."""
     others = columns - 1
     return columns * (1 + others + others * (others - 1) // 2 + others * (others - 1) * (others - 2) // 6)
+
+
+def _in_views(parts: Sequence[np.ndarray], fitted: int, seed: int) -> list[Part]:
+    """Parts of the rows as the fit takes them: each in its own view if all are there, otherwise in all of them."""
+    if len(parts) < fitted:
+        return [Part(own, VIEWS) for own in parts]
+    return [Part(own, (view_of(seed, number),)) for number, own in enumerate(parts, start=1)]
 
 
 def _is_linear(predictive: Any) -> bool:
@@ -512,7 +518,8 @@ class _Ladder:
         if asked not in self._known:
             edges = self.asked.edges(experiments=experiments, knowledge=knowledge)
             scores = self.described.scores(assumed, experiments=experiments)
-            found = Pair.mean([self._of_score(score, edges) for score in scores])
+            by_score = {score: self._of_score(score, edges) for score in dict.fromkeys(scores)}
+            found = Pair.mean([by_score[score] for score in scores])
             beside = self.described.beside(experiments=experiments) if assumed else None
             if beside is not None:
                 # As in the fit: parts of the rows that agree may share a fault.
