@@ -1,6 +1,6 @@
 """The evidence of sets of parents for one column, by each of its descriptions.
 
-A number has seven descriptions: its noise is normal or of any shape, its spread is constant or depends on the causes,
+A number has eight descriptions: its noise is normal or of any shape, its spread is constant or depends on the causes,
 and its causes act in straight lines, in curves, or all together in one smooth function. Those with normal noise of
 constant spread have closed forms, the others go by Laplace's method. Columns of other kinds have one likelihood each
 (counts two), with lines or curves.
