@@ -89,7 +89,7 @@ BAD_TABLES: dict[str, BadTable] = {
     "missing file": BadTable(missing_file, ("no such file", "did you mean 'measurements.csv'?", "check the path")),
     "missing folder": BadTable(lambda folder: folder / "nowhere" / "a.csv", ("nowhere does not exist",)),
     "a folder": BadTable(a_folder, ("is a folder", "give the path of one file")),
-    "unknown extension": BadTable(text("a,b", "1,2", name="t.xlsx"), ("'.xlsx'", "save the table as CSV")),
+    "unknown extension": BadTable(text("a,b", "1,2", name="t.xls"), ("'.xls'", "save the table as CSV")),
     "no extension": BadTable(text("a,b", "1,2", name="sachs"), ("extension ''", "save the table as CSV")),
     "empty file": BadTable(text(), ("the file is empty", "a line of names")),
     "blank file": BadTable(text("", "  "), ("the file is empty", "a line of names")),
@@ -107,8 +107,6 @@ BAD_TABLES: dict[str, BadTable] = {
         text(*GOOD_ROWS),
         ("first line holds only numbers", "'2.5'", "--no-header", "X1,X2,X3", "put a letter before each"),
     ),
-    "row numbers": BadTable(text(",b,c", *GOOD_ROWS), ("first column has no name", "index=False")),
-    "row numbers read back": BadTable(text("Unnamed: 0,b,c", *GOOD_ROWS), ("first column has no name", "index=False")),
     "not a number": BadTable(
         good_text_with(3, "3,oops,0.2"),
         ("data row 3 (line 4 of the file)", "column 'b'", "'oops'", "write a number"),
@@ -119,8 +117,15 @@ BAD_TABLES: dict[str, BadTable] = {
     "not a number, very long": BadTable(
         good_text_with(2, "2,0.5," + "long " * 50), ("data row 2", "column 'c'", "'long long", "...'")
     ),
-    "decimal comma": BadTable(
-        text("a;b", "1;2,5", "2;3", "3;4,5", "4;1", "5;0"), ("data row 1", "'b'", "'2,5'", "decimal point")
+    "two decimal marks": BadTable(
+        text("a;b", "1;2,5", "2;3.5", "3;4,5", "4;1,0", "5;0"), ("data row 1", "'b'", "'2,5'", "same decimal mark")
+    ),
+    "two currencies": BadTable(
+        text("a,b", *(f"{k % 3},{'$€'[k % 2]}{k}.50" for k in range(6))),
+        ("data row 1", "'b'", "'$0.50'", "one currency"),
+    ),
+    "per cent here and there": BadTable(
+        text("a,b", *(f"{k % 3},{k}{'%' * (k % 2)}" for k in range(6))), ("data row 2", "'b'", "'1%'", "in per cent")
     ),
     "text column": BadTable(
         text("a,city", "1,Rome", "2,Bern", "3,Oslo", "4,Riga", "5,Wien"),
@@ -133,9 +138,6 @@ BAD_TABLES: dict[str, BadTable] = {
     "one label": BadTable(
         text("a,city", *(f"{k},Rome" for k in range(6))),
         ("'city' does not vary", "'Rome' in every row", "only 'a' would be left"),
-    ),
-    "decimal commas everywhere": BadTable(
-        text("a;b", *(f"{k % 2};{k},5" for k in range(6))), ("data row 1", "'b'", "'0,5'", "decimal point")
     ),
     "dates written otherwise": BadTable(
         text("a,day", *(f"{k},{k}/12/2024" for k in (1, 2, 1, 2, 1, 2))), ("'day'", "dates or times", "days since")
@@ -166,16 +168,16 @@ BAD_TABLES: dict[str, BadTable] = {
         good_text_with(6, "6,0.7,0.8,9"), ("line 7 has 4 cells", "header has 3 names", "as many cells")
     ),
     "row names of R": BadTable(
-        text("a,b", *GOOD_ROWS), ("line 2 has 3 cells", "header has 2 names", "row.names = FALSE")
+        text("a,b", *(f"row{row}" for row in GOOD_ROWS)),
+        ("line 2 has 3 cells", "header has 2 names", "row.names = FALSE"),
     ),
-    "other encoding in the header": BadTable(
-        text("größe,b,c", *GOOD_ROWS, encoding="latin-1"), ("line 1 is not UTF-8", "save the file as UTF-8")
+    "UTF-8 with a bad byte": BadTable(
+        binary("größe,b,c\n1,ä\xff,2\n2,ö,3\n".encode().replace("\xff".encode(), b"\xff"), "t.csv"),
+        ("line 2 is not UTF-8", "save the file as UTF-8"),
     ),
-    "other encoding in a cell": BadTable(
-        text("a,b,c", *GOOD_ROWS, "7,größe,1", encoding="latin-1"),
-        ("line 8 is not UTF-8", "save the file as UTF-8"),
-    ),
-    "UTF-16": BadTable(text("a,b,c", *GOOD_ROWS, encoding="utf-16"), ("line 1 is not UTF-8", "UTF-8")),
+    "no text": BadTable(binary(b"a,b\n\x00\x81\x8d,2\n", "t.csv"), ("cannot be read", "not text")),
+    "no letters of Windows-1252": BadTable(binary(b"a,b\n\x81\x8d,2\n", "t.csv"), ("line 2 is not UTF-8",)),
+    "UTF-16 that is cut": BadTable(binary("a,b,c\n".encode("utf-16")[:-1], "t.csv"), ("UTF-8",)),
     "cut archive": BadTable(a_cut_archive, ("cannot be read", "check that it is complete")),
     "not Parquet": BadTable(binary(b"a,b\n1,2\n", "t.parquet"), ("cannot be read", "its extension names")),
     "not Feather": BadTable(binary(b"a,b\n1,2\n", "t.feather"), ("cannot be read", "its extension names")),

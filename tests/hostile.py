@@ -10,6 +10,8 @@ import gzip
 import io
 import json
 import os
+import sqlite3
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +56,70 @@ def far_codes() -> pa.Array:
 
 NUMBERS = {"a": [1.5, 2.0, 3.0, 4.0, 6.0, 5.0], "b": [2.0, 1.0, 4.0, 3.0, 9.0, 5.0]}
 
+
+def archive(**members: bytes) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return sink.getvalue()
+
+
+def database(*statements: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(f"{folder}/t.sqlite")
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        return Path(folder, "t.sqlite").read_bytes()
+
+
+CSV = b"a,b,c\n" + ROWS
+BOMB = (
+    b'<?xml version="1.0"?><!DOCTYPE w [<!ENTITY a "0123456789">'
+    + b"".join(b'<!ENTITY %c "%s">' % (98 + k, b"&%c;" % (97 + k) * 10) for k in range(9))
+    + b"]><workbook>&j;</workbook>"
+)
+CONTENT_TYPES = (
+    b'<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override '
+    b'PartName="/xl/workbook.xml" '
+    b'ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/>'
+    b"</Types>"
+)
+
 TABLES: dict[str, Hostile] = {
+    # Archives, workbooks and databases.
+    "a path in an archive that climbs": Hostile("t.zip", archive(**{"../../t.csv": CSV}), "holds no table"),
+    "an archive in an archive": Hostile("t.zip", archive(**{"t.zip": archive(**{"t.csv": CSV})}), "holds no table"),
+    "an archive that is no workbook": Hostile("t.xlsx", archive(**{"t.csv": CSV}), "cannot be read"),
+    "entities of entities": Hostile(
+        "t.xlsx", archive(**{"[Content_Types].xml": CONTENT_TYPES, "xl/workbook.xml": BOMB}), "cannot be read"
+    ),
+    "a billion rows of one": Hostile(
+        "t.ods",
+        archive(**{"content.xml": b'<t number-rows-repeated="1000000000"/>'}),
+        "repeats a row 1,000,000,000 times",
+    ),
+    "a database of nothing": Hostile("t.sqlite", database(), "is empty|holds no table"),
+    "a table without rows": Hostile("t.sqlite", database("create table t (a real, b real)"), "no rows"),
+    "bytes in a database": Hostile(
+        "t.sqlite",
+        database("create table t (a, b)", *(f"insert into t values ({k}, x'ff0{k}')" for k in range(6))),
+        "holds values of type list",
+    ),
+    "text that is not UTF-8 in a database": Hostile(
+        "t.sqlite",
+        database(
+            "create table t (a, b)",
+            *(f"insert into t values ({k}.5, cast(x'ff' as text) || {k % 2})" for k in range(6)),
+        ),
+        None,
+    ),
+    "infinity in JSON": Hostile("t.json", b'{"a": [1, 2, 3, 4, 5], "b": [1, 3, 2, 9, Infinity]}', "not finite"),
+    "large numbers in JSON": Hostile(
+        "t.json", b'{"a": [1, 2, 3, 4, 5], "b": [1, 3, 2, 9, 1' + b"0" * 400 + b"]}", "not finite"
+    ),
     # Names and cells that are strange but sound.
     "a name of 100,000 letters": Hostile("t.csv", f"{LONG},b,c\n".encode() + ROWS, None),
     "names from right to left": Hostile("t.csv", "שלום,مرحبا,\u202ec\n".encode() + ROWS, None),
@@ -73,18 +138,18 @@ TABLES: dict[str, Hostile] = {
     "numbers of 5,000 digits": Hostile("t.csv", b"a,b,c\n" + ROWS + b"9" * 5000 + b",1,2\n", "not finite"),
     "1e308": Hostile("t.csv", b"a,b,c\n" + ROWS + b"1e308,1,2\n", "too large to be squared"),
     "hexadecimal numbers": Hostile("t.csv", b"a,b,c\n" + ROWS + b"0x1.8p3,1,2\n", "'0x1.8p3', which is not a number"),
-    "decimal commas": Hostile("t.csv", b"a;b\n" + b"1,5;2,5\n2,5;1,5\n" * 3, "decimal point"),
+    "decimal commas": Hostile("t.csv", b"a;b\n" + b"1,5;2,5\n2,5;1,5\n" * 3, None),
     "dates": Hostile("t.csv", b"a,b\n" + b"1,2024-01-31T10:00:00Z\n2,2024-02-01T10:00:00Z\n" * 3, "dates or times"),
-    "UTF-16": Hostile("t.csv", ("a,b,c\n" + ROWS.decode()).encode("utf-16"), "is not UTF-8"),
+    "UTF-16": Hostile("t.csv", ("a,b,c\n" + ROWS.decode()).encode("utf-16"), None),
     "UTF-16 in an archive that is cut": Hostile(
         "t.csv.gz", gzip.compress(("größe,b\n" + ROWS.decode() * 50).encode("utf-16"))[:-9], "cannot be read|not UTF-8"
     ),
     "an archive with a tail": Hostile(
         "t.csv.gz", gzip.compress(b"a,b\xff,c\n" + ROWS) + b"tail", "not UTF-8|cannot be read"
     ),
-    "one line that is no text": Hostile("t.csv.gz", gzip.compress(b"\xff" + b"a" * 1_000_000), "line 1 is not UTF-8"),
+    "one line that is no text": Hostile("t.csv.gz", gzip.compress(b"\xff" + b"a" * 1_000_000), "field larger than"),
     "a line late in the file that is no text": Hostile(
-        "t.csv", b"a,b,c\n" + ROWS * 20_000 + b"1,\xe2\x82,3\n" + ROWS, "line 120,002 is not UTF-8"
+        "t.csv", b"a,b,c\n" + ROWS * 20_000 + b"1,\xe2\x82,3\n" + ROWS, "line 120,002 of the file"
     ),
     "an archive of blank lines": Hostile("t.csv.gz", gzip.compress(b"\n" * 1_000_000), "too many are blank"),
     "no archive": Hostile("t.csv.gz", b"a,b,c\n" + ROWS, "cannot be read"),
@@ -130,7 +195,7 @@ KNOWLEDGE: dict[str, Hostile] = {
     "a number of 5,000 digits": Hostile("k.toml", b"required = " + b"9" * 5000, "not TOML"),
     "a date": Hostile("k.toml", b"required = 2024-01-31", "must be a list"),
     "bytes": Hostile("k.toml", b"\xff\xfe\x00", "not TOML"),
-    "UTF-16 in a CSV": Hostile("k.csv", "source,target,kind\na,b,required\n".encode("utf-16"), "not UTF-8"),
+    "UTF-16 in a CSV": Hostile("k.csv", "source,target,kind\na,b,required\n".encode("utf-16")[:-1], "not UTF-8"),
     "a column of 100,000 letters": Hostile("k.csv", f"source,target,kind,{LONG}\n".encode(), "there may be"),
     "a kind of 100,000 letters": Hostile("k.csv", f"source,target,kind\na,b,{LONG}\n".encode(), "write one of"),
 }

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import vcuda
-from vcuda.data import checks, formats
+from vcuda.data import checks, text_files
 from vcuda.data.columns import ColumnChoice, line_of, names_in
 from vcuda.data.streaming import StreamedTable, open_table
 from vcuda.data.streaming.passes import gather, gather_features
@@ -250,7 +250,7 @@ def test_only_what_is_chosen_must_fit_into_memory(tmp_path, monkeypatch):
     wide = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 400)), columns=[f"x{k}" for k in range(400)])
     paths = [KINDS[kind](wide, tmp_path) for kind in ("csv", "csv.gz", "parquet")]
     # 12 square arrays of 400 columns in single precision take 7.7 MB, those of 3 columns nothing to speak of.
-    for module in (checks, formats):
+    for module in (checks, text_files):
         monkeypatch.setattr(module, "memory_available", lambda: 1_000_000)
     for path in paths:
         with pytest.raises(DataError, match=r"choose at most 144 columns \(columns=, --columns\)"):

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from bad_tables import BAD_TABLES, GOOD_ROWS, TABLES_WITH_GAPS
 
-from vcuda.data import Dataset, as_dataset, checks, formats
+from vcuda.data import Dataset, as_dataset, checks, text_files
 from vcuda.data.findings import copies, relations
 from vcuda.errors import ConfigError, DataError
 
@@ -244,7 +244,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")  # as open does; chmod does not bind the superuser
 
     path = csv_with(",", "t.csv")(tmp_path)
-    monkeypatch.setattr(formats, "_open_text", refuse)
+    monkeypatch.setattr(text_files, "unpacked", refuse)
     with pytest.raises(DataError, match=r"\(Permission denied\).* you may open it"):
         as_dataset(path)
 

@@ -13,7 +13,11 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ASKED = [
     *PROJECT["dependencies"],
-    *(each for extra in ("plots", "cluster", "dev") for each in PROJECT["optional-dependencies"][extra]),
+    *(
+        each
+        for extra in ("plots", "cluster", "excel", "stats", "sql", "dev")
+        for each in PROJECT["optional-dependencies"][extra]
+    ),
 ]
 
 

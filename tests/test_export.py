@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import vcuda
+from vcuda.data.library import read_graph
 from vcuda.data.spreadsheets import from_cell
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.graphs import cpdag, is_dag
@@ -102,6 +103,97 @@ def test_names_of_any_characters_survive_every_format(original):
     assert same(exports.from_lingam(exports.to_lingam(original)), original)
 
 
+# One graph without probabilities -----------------------------------------------------------------------------------
+
+
+PLAIN = ("age", "dose.mg", "pain_2", "sleep")
+
+
+@pytest.mark.parametrize("name", exports.STRUCTURES)
+def test_one_dag_comes_back_from_the_formats_of_structures(name, tmp_path):
+    dag = table(PLAIN, ("age", "dose.mg"), ("dose.mg", "pain_2"), ("age", "pain_2")) * 4
+    for ending in exports.STRUCTURES[name].endings:
+        exports.write_edges(dag, tmp_path / f"graph{ending}")
+        assert same(exports.read_edges(tmp_path / f"graph{ending}"), dag)
+        assert same(
+            exports.read_edges(tmp_path / f"graph{ending}", names=PLAIN[::-1]), dag.loc[PLAIN[::-1], PLAIN[::-1]]
+        )
+        truth = read_graph(tmp_path / f"graph{ending}", PLAIN)
+        np.testing.assert_array_equal(truth, dag.to_numpy() > 0)
+        known = vcuda.Knowledge.read(tmp_path / f"graph{ending}")
+        assert set(known.required) == {("age", "dose.mg"), ("dose.mg", "pain_2"), ("age", "pain_2")}
+    # A knowledge file of edges that are all required is such a graph.
+    known.write(tmp_path / "known.dagitty")
+    assert vcuda.Knowledge.read(tmp_path / "known.dagitty") == known
+
+
+def test_a_posterior_gives_its_consensus_to_the_formats_of_structures(posterior, tmp_path):
+    consensus = posterior.consensus()
+    exports.write_edges(posterior, tmp_path / "graph.dagitty")
+    np.testing.assert_array_equal(exports.read_edges(tmp_path / "graph.dagitty"), consensus.graph)
+    for ending, words in (
+        (".tetrad", "files of Tetrad cannot hold the name"),
+        (".bif", "BIF file cannot hold the name"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            exports.write_edges(posterior, tmp_path / f"graph{ending}")
+    with pytest.raises(ConfigError, match="takes one graph"):
+        exports.to_dagitty(table("ab", "ab"))
+    with pytest.raises(ConfigError, match="has a cycle"):
+        exports.to_bif(table("ab", "ab", "ba") * 4)
+    strong = exports.from_dagitty(exports.to_dagitty(posterior, minimum=0.9))
+    np.testing.assert_array_equal(strong, consensus.graph & (consensus.probabilities >= 0.9))
+
+
+def test_a_cpdag_keeps_its_edges_without_direction():
+    pattern = table("abc", "ab", "ba", "bc") * 4
+    for name in ("dagitty", "tetrad"):
+        known = exports.STRUCTURES[name]
+        assert same(known.from_text(known.to_text(pattern)), pattern)
+
+
+def test_structures_as_other_programs_write_them(tmp_path):
+    dagitty = """dag {
+bb="-2.5,-2.3,2.4,2.1"
+"birth weight" [outcome,pos="1.2,-0.4"]
+U [latent,pos="0,1"]
+age [exposure,pos="-1.1,0.4"]  // who is asked
+age -> {dose smoking} -> "birth weight"
+U <- age
+}"""
+    found = exports.from_dagitty(dagitty)
+    assert list(found.index) == ["birth weight", "U", "age", "dose", "smoking"]
+    assert found.loc["age"].tolist() == [0, 1, 0, 1, 1]
+    assert found.loc["smoking", "birth weight"] == 1
+    tetrad = """Graph Nodes:
+X1;X2;X3
+
+Graph Edges:
+1. X1 --> X2 dd nl
+2. X2 --- X3
+
+Graph Attributes:
+BIC: -1234.5
+"""
+    (tmp_path / "graph.txt").write_text(tetrad)
+    found = exports.read_edges(tmp_path / "graph.txt")
+    assert found.to_numpy().tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0]]
+    with pytest.raises(DataError, match="the edge between 'X2' and 'X3' has no direction"):
+        read_graph(tmp_path / "graph.txt", ["X1", "X2", "X3"])
+    bif = """network "asia" { } // of Lauritzen
+variable "visit to Asia" { type discrete [ 2 ] { yes, no }; property "x = ( 1, 2 )"; }
+variable tub { type discrete[2] { yes, no }; }
+variable either { type discrete [ 2 ] { yes, no }; }
+/* probability ( tub | nobody ) */
+probability ( "visit to Asia" ) { table 0.01, 0.99; }
+probability ( tub | "visit to Asia" ) { (yes) 0.05, 0.95; (no) 0.01, 0.99; }
+probability ( either | tub, "visit to Asia" ) { table 0.5, 0.5; }
+"""
+    found = exports.from_bif(bif)
+    assert list(found.index) == ["visit to Asia", "tub", "either"]
+    assert found.to_numpy().tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+
+
 # As the other side reads it ----------------------------------------------------------------------------------------
 
 
@@ -183,6 +275,19 @@ def test_older_node_link_data_and_plain_edges_are_read():
         ("gml", "graph [ node [ id 0 ", "cannot be read"),
         ("gml", 'graph [ directed 1 node [ id 0 label "a" ] node [ id 1 label "a" ] ]', "same label"),
         ("gml", 'graph [ node [ id 0 label "a" ] ]', "no directions"),
+        ("dagitty", "a -> b", "begins with dag {"),
+        ("dagitty", "dag {\na -> b", "line 2: expected a name, found 'the end of the text'"),
+        ("dagitty", "dag {\na <-> b }", "line 2: 'a' <-> 'b' has another end"),
+        ("dagitty", "dag { a -> b [x", "expected ], found 'the end"),
+        ("dagitty", 'dag { "a -> b }', "cannot read"),
+        ("dagitty", "dag { a -> a }", "'a' cause itself"),
+        ("tetrad", "a --> b", "line 1: expected Graph Nodes:, found 'a --> b'"),
+        ("tetrad", "", "expected Graph Nodes:"),
+        ("tetrad", "Graph Nodes:\na;b\nGraph Edges:\n1. a o-> b", "line 4: 'a' o-> 'b' has another end"),
+        ("tetrad", "Graph Nodes:\na;b\nGraph Edges:\n1. a --> c", "line 4: 'c' is none of the nodes"),
+        ("tetrad", "Graph Nodes:\na;b\nGraph Edges:\na b", "line 4: expected an edge such as"),
+        ("bif", "dag { a -> b }", "expected blocks that begin with variable"),
+        ("bif", "variable a { }\nprobability ( a | b ) { }", "line 2: 'b' is none of the variables"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(name, text, words, tmp_path):

@@ -115,7 +115,7 @@ def test_a_run_of_somebody_else_makes_a_report_and_nothing_else(tmp_path):
 
 
 def test_a_small_archive_that_unfolds_to_much_is_refused_unread(tmp_path, monkeypatch):
-    for module in ("vcuda.data.formats", "vcuda.posterior.archives"):
+    for module in ("vcuda.data.text_files", "vcuda.posterior.archives"):
         monkeypatch.setattr(f"{module}.memory_available", lambda: 4_000_000)
     table = tmp_path / "t.csv.gz"
     table.write_bytes(gzip.compress(b"a,b,c\n" + b"1,2,3\n" * 500_000))
@@ -267,7 +267,7 @@ def test_many_required_edges_are_checked_in_no_time():
 
 
 def test_lines_and_blank_lines_that_do_not_end_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("vcuda.data.formats.LONGEST_RECORD", 1000)
+    monkeypatch.setattr("vcuda.data.text_files.LONGEST_RECORD", 1000)
     for name, content in (
         ("line", b"a,b,c\n" + b"1" * 1001 + b",2,3\n"),
         ("blank", b"\n" * 1001 + b"a,b\n1,2\n"),

@@ -465,12 +465,22 @@ def test_marks_of_missing_values_are_missing(column, mark, tmp_path, run):
         assert "Note: Cells '?' of column 'odd' were taken as missing values." in answer.out
 
 
-@pytest.mark.parametrize("form", ["${:,.2f}", "{:.1f}%", "{:.0f} €", "{:,.2f}"])
-def test_numbers_as_spreadsheets_show_them_are_refused_and_not_left_out(form, tmp_path):
-    path = tmp_path / "t.csv"
-    beside_numbers([form.format(1000 * cell) for cell in WEIGHT]).to_csv(path, index=False)
-    with pytest.raises(DataError, match=r"data row 1 .* of column 'odd' holds .* not a number: write .*numbers"):
-        vcuda.as_dataset(path)
+FORMS = {
+    "${:,.2f}": "the sign $ was left out; marks between thousands were left out",
+    "{:.1f}%": "per cent signs were left out, so that 1 % is 1",
+    "{:.0f} €": "the sign € was left out",
+    "{:,.2f}": "marks between thousands were left out",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_as_spreadsheets_show_them_are_numbers(form, tmp_path):
+    path, cells = tmp_path / "t.csv", 1000 * np.abs(np.asarray(WEIGHT)) + 1000
+    beside_numbers([form.format(cell) for cell in cells]).to_csv(path, index=False)
+    data = vcuda.as_dataset(path)
+    np.testing.assert_allclose(data.values[:, 2], cells, atol=0.6)
+    assert data.notes[0].startswith("Column 'odd' has numbers such as ")
+    assert data.notes[0].endswith(f": {FORMS[form]}.")
 
 
 def test_plus_and_minus_are_labels():

@@ -348,7 +348,7 @@ def test_unknown_names_are_refused_before_the_fit_with_the_nearest():
         vcuda.fit(data, knowledge=Knowledge(required=[("Raf", "pip2")]))
     with pytest.raises(KnowledgeError, match="the columns are 'Raf', 'Mek' and 'PIP2'"):
         vcuda.fit(data, knowledge=Knowledge(sinks=["quux"]))
-    with pytest.raises(KnowledgeError, match=r"or the path of a \.toml or \.csv file, not dict"):
+    with pytest.raises(KnowledgeError, match=r"such as known.toml, not dict"):
         vcuda.fit(data, knowledge={"required": []})
     with pytest.raises(ConfigError, match="engine dibs cannot obey knowledge: leave it out, or use engine exact"):
         vcuda.fit(data, engine="dibs", knowledge=Knowledge(roots=["Raf"]))
@@ -384,7 +384,82 @@ def test_files_say_the_same_as_python(tmp_path):
     assert hash(Knowledge.read(toml)) == hash(Knowledge(**edges, **more))
 
 
+TETRAD = """/knowledge
+addtemporal
+1* a b
+3 c
+2 d "e"
+
+forbiddirect
+// in this direction
+a d
+
+requiredirect
+b,c
+requiredgroup
+a
+c d
+forbiddengroup
+b
+d e
+"""
+
+
+def test_knowledge_of_tetrad(tmp_path):
+    (tmp_path / "k.txt").write_text(TETRAD.replace("a d\n", "").replace("forbiddirect\n", ""))
+    known = Knowledge.read(tmp_path / "k.txt")
+    assert known.tiers == (("a", "b"), ("d", "e"), ("c",))
+    assert known.within_tiers
+    assert known.required == (("b", "c"), ("a", "c"), ("a", "d"))
+    # Inside the tier with a star nothing causes anything.
+    assert known.forbidden == (("b", "d"), ("b", "e"), ("a", "b"), ("b", "a"))
+    known.write(tmp_path / "again.knowledge")
+    assert Knowledge.read(tmp_path / "again.knowledge") == known
+    closed = Knowledge(tiers=[["a", "b"], ["c"]], within_tiers=False)
+    closed.write(tmp_path / "closed.txt")
+    assert Knowledge.read(tmp_path / "closed.txt") == closed
+    (tmp_path / "k.txt").write_text(TETRAD)
+    with pytest.raises(KnowledgeError, match="'a' -> 'd' is required, but it is forbidden as well"):
+        Knowledge.read(tmp_path / "k.txt")
+
+
+def test_knowledge_is_written_and_read_again(tmp_path):
+    every = Knowledge(
+        required=[('a "b"', "c\\d")],
+        forbidden=[("c\\d", "é\t→")],
+        tiers=[['a "b"'], ["c\\d"]],
+        within_tiers=False,
+        roots=["r"],
+        sinks=["s"],
+        probabilities={("r", "s"): 0.25},
+    )
+    every.write(tmp_path / "k.toml")
+    assert Knowledge.read(tmp_path / "k.toml") == every
+    edges = Knowledge(required=["a -> b"], forbidden=["b -> c"], probabilities={("a", "c"): 0.9})
+    edges.write(tmp_path / "k.csv")
+    assert Knowledge.read(tmp_path / "k.csv") == edges
+    for ending, words in (
+        (".csv", "no 'tiers', 'roots' and 'sinks'"),
+        (".txt", "no 'roots', 'sinks' and"),
+        (".bif", "no "),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            every.write(tmp_path / f"k{ending}")
+    with pytest.raises(ConfigError, match=r"files that end in \.toml"):
+        edges.write(tmp_path / "k.docx")
+    with pytest.raises(ConfigError, match="cannot write"):
+        edges.write(tmp_path / "no" / "k.toml")
+
+
 BAD_FILES = [
+    ("k.txt", "hello\n", "neither knowledge of Tetrad"),
+    ("k.txt", "/knowledge\na b\n", "line 2 stands before any section"),
+    ("k.txt", "/knowledge\naddtemporal\nfirst a b\n", "line 3 begins with 'first'"),
+    ("k.txt", "/knowledge\nforbiddirect\na b c\n", "line 3 has 3 names"),
+    ("k.knowledge", "/knowledge\nrequiredgroup\na b\n", "no line of effects"),
+    ("k.dagitty", "dag { a <-> b }", "another end than an arrow"),
+    ("k.dagitty", "pdag { a -- b }", "between 'a' and 'b' has no direction"),
+    ("k.dagitty", "dag { a -> b b -> a }", "form a cycle"),
     ("known.toml", "required = [", "known.toml: this is not TOML"),
     ("known.toml", 'required = ["a -> b"]\nsink = ["b"]', "known.toml: knowledge has no key 'sink'"),
     ("known.csv", "source,target\na,b\n", "line 1 names no column 'kind': begin with source,target,kind"),
@@ -400,7 +475,11 @@ BAD_FILES = [
         "known.csv: the required edges 'a' -> 'b' -> 'a'",
     ),
     ("known.csv", "", "line 1 names no column 'source'"),
-    ("known.yaml", "required: []", "knowledge is read from .toml and .csv files, not from '.yaml'"),
+    (
+        "known.yaml",
+        "required: []",
+        "read from files that end in .toml, .csv, .dagitty, .tetrad, .txt, .bif, .knowledge, not in '.yaml'",
+    ),
 ]
 
 

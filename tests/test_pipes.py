@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_table_in_a_pipe_is_told_by_the_name_of_the_pipe(mo
     path = piped(b"a,b\n" + b"1,2\n2,1\n3,x\n" * 3)
     with pytest.raises(DataError, match=f"^{path}: .*column 'b'"):
         as_dataset(path)
-    monkeypatch.setattr("vcuda.data.pipes.memory_available", lambda: 1_000)
+    monkeypatch.setattr("vcuda.data.copies.memory_available", lambda: 1_000)
     path = piped(b"a,b\n" + b"1,2\n2,1\n3,4\n" * 100_000)
-    with pytest.raises(DataError, match=f"^{path}: more than 1e-06 GB come through this pipe"):
+    with pytest.raises(DataError, match=f"^{path}: more than 1e-06 GB come out of it"):
         as_dataset(path)
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import vcuda
@@ -754,6 +756,28 @@ def test_a_table_from_a_pipe_must_be_given_again(run, csv, tmp_path, at_once, mo
     assert place_of("sachs")["table"] == "sachs"
     assert place_of(str(csv))["table"] == str(csv)
     assert place_of("/dev/null")["table"] is None
+    assert place_of("-")["table"] is None
+    assert place_of("postgresql://me:secret@host/shop#orders")["table"] is None
+
+
+def test_a_part_of_a_file_is_found_again_from_another_folder(run, tmp_path, at_once, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).normal(size=(50, 3))
+    connection = sqlite3.connect("shop.sqlite")
+    for name in ("orders", "others"):
+        pd.DataFrame(values, columns=["a", "b", "c"]).to_sql(name, connection, index=False)
+    connection.close()
+    assert run("fit", "shop.sqlite#orders", "-o", "run", *COMMAND, "--time-limit", 1e-9).code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert run("fit", "--resume", "../run", "--time-limit", 1000).code == 0
+    request = tmp_path / "run" / "checkpoint" / "request.json"
+    monkeypatch.chdir(tmp_path)
+    assert run("fit", "shop.sqlite#orders", "-o", "run", *COMMAND, "--time-limit", 1e-9).code == 0
+    sound = json.loads(request.read_text())
+    request.write_text(json.dumps(sound | {"notes": sound["notes"] | {"table": "postgresql://host/shop"}}))
+    answer = run("fit", "--resume", "run")
+    assert (answer.code, "give it: vcuda fit TABLE" in " ".join(answer.err.split())) == (2, True)
 
 
 def test_resume_says_what_it_lacks(run, csv, tmp_path):

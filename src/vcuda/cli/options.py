@@ -11,7 +11,8 @@ UNUSABLE_INPUT = 2
 
 TABLE = typer.Argument(
     metavar="TABLE",
-    help="A CSV, TSV, Parquet or Feather file with one column a variable, a folder of such files, or a bundled table.",
+    help="A file with one column a variable (CSV, Excel, Parquet, JSON, SPSS, Stata, SAS, SQLite, DuckDB), a folder of "
+    "CSV or Parquet files, - for standard input, the address of a database, or a bundled table.",
     show_default=False,
 )
 Table = Annotated[str, TABLE]

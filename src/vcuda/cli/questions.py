@@ -282,7 +282,8 @@ def export(
         typer.Option(
             "--output",
             "-o",
-            help="The file to write; its ending says the format: .csv, .json, .dot, .graphml or .gml.",
+            help="The file to write; its ending says the format: .csv, .json, .dot, .graphml or .gml; or, for one DAG "
+            "without probabilities, .dagitty, .tetrad or .bif.",
             show_default=False,
         ),
     ],

@@ -38,11 +38,10 @@ def is_given(context: typer.Context, name: str) -> bool:
 def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
     from vcuda.data import library
-    from vcuda.data.pipes import is_piped
+    from vcuda.data.sources import file_of
 
     try:
-        path = Path(table).expanduser()
-        if table not in library.names() and (is_piped(path) or not (path.is_file() or path.is_dir())):
+        if table not in library.names() and file_of(table) is None:
             return {"table": None, "folder": None}
     except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}
@@ -68,13 +67,16 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
     options |= {name: context.params[name] for name in CHANGEABLE if is_given(context, name)}
     if table is not None:
         options["table"] = table
-    elif options["table"] is None:
+    # No command of ours stores an address, and a checkpoint of somebody else must not lead into the network.
+    elif options["table"] is None or "://" in options["table"]:
         raise RunError(
             f"the table of this fit was no file that can be found again; give it: vcuda fit TABLE --resume {run}"
         )
     elif options["folder"] is not None and os.getcwd() != options["folder"]:
-        there = Path(options["folder"]) / Path(options["table"]).expanduser()
-        options["table"] = str(there) if there.exists() else options["table"]
+        from vcuda.data.sources import file_of
+
+        there = str(Path(options["folder"]) / Path(options["table"]).expanduser())
+        options["table"] = options["table"] if file_of(there) is None else there
     return options
 
 

@@ -67,7 +67,7 @@ def evaluate(
         str,
         typer.Option(
             help="The true graph: a CSV file with the columns source and target or with a matrix of 0 and 1, "
-            "or a bundled table (sachs).",
+            "a graph of DAGitty, Tetrad or BIF, or a bundled table (sachs).",
             show_default=False,
         ),
     ],

@@ -29,9 +29,12 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential",
 Spread = Literal["constant", "causes"]
 
 
-@takes_fit_options("interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header")
+@takes_fit_options(
+    "interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header", "sheet", "query"
+)
 def check(table: Table, as_json: Json = False, **given: Any) -> None:
     """Say what is in a table, which kind each column has, and whether it can be used, without fitting anything."""
+    from vcuda.data.conversion.databases import shown_address
     from vcuda.data.examination import TableError, described
     from vcuda.data.interventions import in_words
     from vcuda.data.streaming import StreamedTable
@@ -78,7 +81,7 @@ def check(table: Table, as_json: Json = False, **given: Any) -> None:
     say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
-    suggest(console, f"vcuda fit {shlex.join(_fit_words(table, options))} -o run")
+    suggest(console, f"vcuda fit {shlex.join(_fit_words(shown_address(table), options))} -o run")
 
 
 def _fit_words(table: str, options: dict[str, Any]) -> list[str]:

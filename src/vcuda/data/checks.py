@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from vcuda.data.columns import saved_index
 from vcuda.data.messages import HOW_TO_CHOOSE, HOW_TO_LEAVE_OUT, data_row, listed, shortened
 from vcuda.data.moments import varies
 from vcuda.data.raw_table import FloatArray, RawTable, is_number
@@ -46,15 +46,8 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
     """The names of the columns that are kept, by position, without spaces around them, and a note of what was done."""
     given = [raw.names[k] for k in kept]
     names = tuple(name.strip() for name in given)
-    nameless = [k for k, name in enumerate(names) if not name or re.fullmatch(r"Unnamed: \d+", name)]
+    nameless = [k for k, name in enumerate(names) if not name]
     first = names[0] if names else ""
-    leads = len(names) > 1 and kept[0] == 0
-    if leads and (nameless[:1] == [0] or re.fullmatch(r"__index_level_\d+__", first)):
-        raise DataError(
-            f"{raw.source}: the first column has no name and looks like row numbers that were saved with the "
-            "table: save it without them (pandas: index=False, R: row.names = FALSE), or name the column if "
-            "it is a variable."
-        )
     if nameless:
         hint = " (a separator at the end of the first line makes one)" if raw.has_header_line else ""
         raise DataError(
@@ -82,7 +75,29 @@ def checked_names(raw: RawTable, kept: Sequence[int]) -> tuple[tuple[str, ...], 
         )
     trimmed = [name for name, before in zip(names, given, strict=True) if name != before]
     notes = [f"Spaces around the name {listed(trimmed)} were removed."] if trimmed else []
-    return names, notes
+    return names, [*index_notes(raw, kept), *notes]
+
+
+def index_notes(raw: RawTable, kept: Sequence[int]) -> list[str]:
+    """A note on row numbers that were saved with the table, if they are not among the columns that are kept."""
+    index = [raw.names[k].strip() for k in saved_index(raw.names) if k not in kept]
+    if not index:
+        return []
+    called = f" ({listed(index)})" if any(index) else ""
+    return [
+        f"The first column has no name{called}, as a row index that was saved with a table (pandas, R), and was left "
+        "out: give it a name if it is a variable."
+    ]
+
+
+def check_index(raw: RawTable, kept: Sequence[int]) -> None:
+    """Refuse row numbers that were saved with the table, for those who want nothing to be left out."""
+    for note in index_notes(raw, kept):
+        fault = note[0].lower() + note[1:].split(", and was")[0]
+        raise DataError(
+            f"{raw.source}: {fault}: save the table without it (pandas: index=False, R: row.names = FALSE), or name "
+            "the column if it is a variable."
+        )
 
 
 def memory_needed(columns: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,8 @@ from vcuda.data.raw_table import RawTable
 from vcuda.errors import ConfigError, DataError
 
 FEWEST_COLUMNS = 2
+# What pandas calls a row index that was saved with a table, once or several times.
+INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,29 @@ def variable_columns(
 ) -> list[int]:
     """The positions of the columns that are taken; the one that says what was set in each row must be there."""
     every = [name.strip() for name in raw.names]
+    index = saved_index(raw.names, wanted=[name for name in (*(choice.columns or ()), target_column) if name])
     if target_column is not None and target_column not in every:
         raise DataError(
             f"{raw.source}: there is no column {shortened(target_column)} that could say what was set in each "
             f"row{nearest(target_column, every)}: give the name of such a column."
         )
-    return choice.positions(every, source=raw.source, target_column=target_column, all_known=all_known)
+    kept = choice.positions(every, source=raw.source, target_column=target_column, all_known=all_known)
+    return kept if len(kept) - len(index) < 1 else [k for k in kept if k not in index]
+
+
+def saved_index(names: Sequence[str], *, wanted: Sequence[str] = ()) -> list[int]:
+    """The positions of leading columns that are a row index of pandas or R, saved with the table.
+
+    pandas calls it Unnamed: 0 when it reads it back; in a text file the first name is empty. A column that somebody
+    names is not one.
+    """
+    found: list[int] = []
+    for k, name in enumerate(names):
+        stripped = name.strip()
+        if stripped in wanted or not (INDEX_NAME.fullmatch(stripped) or (k == 0 and not stripped)):
+            break
+        found.append(k)
+    return found
 
 
 def left_out(raw: RawTable, names: Sequence[str], target_column: str | None) -> set[str]:

@@ -29,6 +29,7 @@ from vcuda.data.kinds import (
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, data_row, shortened
 from vcuda.data.missing_codes import checked_missing_values, mark_notes, missing_code_notes, with_missing_values
 from vcuda.data.moments import varies
+from vcuda.data.number_styles import style_notes
 from vcuda.data.raw_table import Cells, FloatArray, RawTable, as_number
 from vcuda.data.unfit import (
     CAMEL_IDENTIFIER_NAME,
@@ -205,7 +206,7 @@ class _Columns:
     def __init__(self, read: Cells, names: Sequence[str], raw: RawTable, how: ReadOptions) -> None:
         self.names, self.raw, self.how, self.read = names, raw, how, read
         check_kind_names(how.kinds, names, raw.source)
-        self.notes = mark_notes(read, names)
+        self.notes = [*mark_notes(read, names), *style_notes(read.styles, names)]
         texts = {k: own.names for k, own in read.labels.items()}
         self.values = read.values
         if how.missing_values:

@@ -1,4 +1,4 @@
-"""Tables in files: CSV, TSV, Parquet and Feather, the header first and the cells when asked."""
+"""Tables in files that Arrow reads where they are: text, Parquet and Feather, the header first and cells when asked."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from vcuda.data.formats import (
     FILE_KINDS,
     READABLE,
     arrow_reader,
-    check_text_size,
     extension_of,
     has_table_ending,
     mapped_file,
-    refuse_ragged,
-    separator_of,
-    text_records,
     unreadable_refused,
 )
 from vcuda.data.in_memory import cells_from_arrow, columns_without_index, default_names
 from vcuda.data.messages import data_row, nearest, shortened
+from vcuda.data.number_styles import NumberStyle, found_style
+from vcuda.data.packing import arrow_stream
 from vcuda.data.raw_table import Cells, RawTable, as_labels
+from vcuda.data.text_files import TextFormat, check_text_size, refuse_ragged, text_format, text_records
 from vcuda.errors import ConfigError, DataError
+
+# The metadata of an Arrow file in which text that is numbers counts as numbers: a copy of a file without types.
+TEXT_IS_PARSED = {b"vcuda.text": b"parsed"}
+# So many rows show whether a file has decimal commas.
+ROWS_SHOWN = 1_000
 
 
 def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
@@ -88,10 +92,17 @@ def _from_text(path: Path, header: bool) -> RawTable:
                 return f"{data_row(row)} (line {line:,} of the file)"
         return data_row(row)
 
+    written = text_format(path)
+
     def read(columns: Sequence[int]) -> Cells:
         check_text_size(path, share=len(columns) / len(names))
-        table = _read_text(path, names, columns, header)
-        return cells_from_arrow(table, str(path), place, text_is_parsed=True)
+        table = _read_text(path, names, columns, header, written)
+        comma_first = has_decimal_commas(table)
+        if comma_first and (numbers := [field.name for field in table.schema if str(field.type) == "double"]):
+            # What Arrow took for a decimal point stands between thousands, unless the cells say otherwise.
+            table = _read_text(path, names, columns, header, written, as_text=numbers)
+        comma_first = comma_first or written.separator == ";"
+        return cells_from_arrow(table, str(path), place, text_is_parsed=True, comma_first=comma_first)
 
     def labels(column: int) -> list[str]:
         records = text_records(path)
@@ -99,10 +110,32 @@ def _from_text(path: Path, header: bool) -> RawTable:
             next(records)
         return as_labels(record[column] if column < len(record) else "" for _, record in records)
 
-    return RawTable(str(path), names, read, labels, place, has_header_line=header)
+    return RawTable(
+        str(path), names, read, labels, place, has_header_line=header, notes=written.notes, text_is_parsed=True
+    )
 
 
-def _read_text(path: Path, names: Sequence[str], columns: Sequence[int], header: bool) -> Any:
+def has_decimal_commas(table: Any) -> bool:
+    """Whether a column of text certainly has commas before decimals, as its first rows show."""
+    for field in table.schema:
+        if str(field.type) != "string":
+            continue
+        texts = dict.fromkeys(as_labels(table.column(field.name).slice(0, ROWS_SHOWN).to_pylist()))
+        style = found_style(list(texts))
+        if isinstance(style, NumberStyle) and style.certain and style.decimal == ",":
+            return True
+    return False
+
+
+def _read_text(
+    path: Path,
+    names: Sequence[str],
+    columns: Sequence[int],
+    header: bool,
+    written: TextFormat,
+    *,
+    as_text: Sequence[str] = (),
+) -> Any:
     """The cells of some columns, whose names no other column has; the others are not converted."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -111,15 +144,22 @@ def _read_text(path: Path, names: Sequence[str], columns: Sequence[int], header:
     with unreadable_refused(path):
         # A block must hold a whole line; 64 characters a cell are more than a number ever needs.
         named = None if header else list(names)
-        reading = arrow_csv.ReadOptions(block_size=max(1 << 22, 64 * len(names)), column_names=named)
-        parsing = arrow_csv.ParseOptions(delimiter=separator_of(path), newlines_in_values=True)
-        converting = arrow_csv.ConvertOptions(strings_can_be_null=True)
+        block = max(1 << 22, 64 * len(names))
+        reading = arrow_csv.ReadOptions(block_size=block, column_names=named, encoding=written.arrow_encoding)
+        parsing = arrow_csv.ParseOptions(delimiter=written.separator, newlines_in_values=True)
+        converting = arrow_csv.ConvertOptions(
+            strings_can_be_null=True, column_types=dict.fromkeys(as_text, pa.string())
+        )
         try:
             if len(chosen) < len(names):
-                with arrow_csv.open_csv(str(path), reading, parsing, converting) as start:
+                with (
+                    pa.OSFile(str(path)) as file,
+                    arrow_csv.open_csv(arrow_stream(path, file), reading, parsing, converting) as start,
+                ):
                     _check_width(path, len(names), len(start.schema))
                 converting.include_columns = chosen
-            table = arrow_csv.read_csv(str(path), reading, parsing, converting)
+            with pa.OSFile(str(path)) as file:
+                table = arrow_csv.read_csv(arrow_stream(path, file), reading, parsing, converting)
         except pa.ArrowInvalid:
             refuse_ragged(path, len(names), header=header)
             raise
@@ -141,6 +181,7 @@ def _from_arrow_file(path: Path, kind: str) -> RawTable:
     with unreadable_refused(path), mapped_file(path) as file:
         reader = arrow_reader(file, kind)
         _, names, notes = columns_without_index(reader.schema)
+        parsed = (reader.schema.metadata or {}).items() >= TEXT_IS_PARSED.items()
         rows = reader.count_rows() if hasattr(reader, "count_rows") else None
 
     def table(columns: Sequence[int]) -> Any:
@@ -154,10 +195,10 @@ def _from_arrow_file(path: Path, kind: str) -> RawTable:
     def cells(columns: Sequence[int]) -> Cells:
         found = table(columns)
         with unreadable_refused(path):
-            return cells_from_arrow(found, str(path), data_row)
+            return cells_from_arrow(found, str(path), data_row, text_is_parsed=parsed)
 
     def labels(column: int) -> list[str]:
         with unreadable_refused(path):
             return as_labels(table([column]).column(0).to_pylist())
 
-    return RawTable(str(path), names, cells, labels, data_row, notes=notes, rows=rows)
+    return RawTable(str(path), names, cells, labels, data_row, notes=notes, rows=rows, text_is_parsed=parsed)

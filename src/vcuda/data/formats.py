@@ -4,66 +4,124 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import re
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from vcuda.data.checks import CELL_COPIES
-from vcuda.data.messages import HOW_TO_CHOOSE
+from vcuda.data.packing import PACKINGS, packing_of, unpacked
 from vcuda.errors import DataError
-from vcuda.memory import memory_available
 
+try:
+    from lzma import LZMAError
+except ImportError:  # Python was built without it
+    LZMAError = OSError  # type: ignore[misc,assignment]
+
+# What Arrow reads where it is, piece by piece.
+STREAMED_KINDS = ("text", "parquet", "arrow")
 FILE_KINDS = {
     ".csv": "text",
     ".tsv": "text",
+    ".txt": "text",
+    ".dat": "text",
+    ".tab": "text",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".feather": "arrow",
     ".arrow": "arrow",
     ".ipc": "arrow",
+    # All others are copied to an Arrow file first.
+    ".xlsx": "workbook",
+    ".xlsm": "workbook",
+    ".ods": "workbook",
+    ".json": "json",
+    ".jsonl": "json lines",
+    ".ndjson": "json lines",
+    ".sav": "statistics",
+    ".zsav": "statistics",
+    ".dta": "statistics",
+    ".sas7bdat": "statistics",
+    ".xpt": "statistics",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".db": "sqlite",
+    ".duckdb": "duckdb",
 }
+ARCHIVE = ".zip"
 # What readers raise about content that is not what it should be; Arrow's own errors are among them.
 UNREADABLE = (
     OSError,
     EOFError,
     zlib.error,
+    LZMAError,
     csv.Error,
     ValueError,
     LookupError,
     TypeError,
     NotImplementedError,
     MemoryError,
+    zipfile.BadZipFile,
 )
 LONGEST_REASON = 200
-# Characters of a line, or of all lines that a cell in quotes goes over: 100,000 names of 160 letters.
-LONGEST_RECORD = 1 << 24
-# A line counts as so many characters more, since going on to the next takes time as well: 16 million blank ones, which
-# a small archive can hold, would take half a minute.
-LINE_COST = 64
-# What ends a cell; decimal commas are counted with them, which errs on the safe side.
-CELL_ENDS = (b",", b";", b"\t", b"\n", b"\r")
-# Deflate makes a byte out of no less than 1/1032 of one.
-HIGHEST_COMPRESSION = 1032
 # How the two forms of Arrow's files begin.
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-TABLE_ENDINGS = (*FILE_KINDS, *(f"{ending}.gz" for ending, kind in FILE_KINDS.items() if kind == "text"))
-READABLE = f"CSV, TSV, Parquet or Feather ({', '.join(TABLE_ENDINGS)})"
+# What the first bytes say of a format.
+BEGINNINGS = {
+    b"\x1f\x8b": ".csv.gz",
+    b"BZh": ".csv.bz2",
+    b"\xfd7zXZ\x00": ".csv.xz",
+    b"\x28\xb5\x2f\xfd": ".csv.zst",
+    b"PAR1": ".parquet",
+    ARROW_FILE: ".feather",
+    ARROW_STREAM: ".arrow",
+    b"SQLite format 3\x00": ".sqlite",
+    b"$FL2": ".sav",
+    b"$FL3": ".zsav",
+    b"<stata_dta>": ".dta",
+    b"PK\x03\x04": ARCHIVE,
+}
+# What an archive holds that is a spreadsheet.
+WORKBOOK_PARTS = {"xl/workbook.xml": ".xlsx", "content.xml": ".ods"}
+# DuckDB has a checksum before its mark.
+DUCKDB_MARK = slice(8, 12), b"DUCK"
+STREAMED_ENDINGS = (
+    *(ending for ending, kind in FILE_KINDS.items() if kind in STREAMED_KINDS),
+    *(f"{ending}{packing}" for ending, kind in FILE_KINDS.items() if kind == "text" for packing in PACKINGS),
+)
+TABLE_ENDINGS = (*STREAMED_ENDINGS, *(ending for ending in FILE_KINDS if ending not in STREAMED_ENDINGS), ARCHIVE)
+READABLE = (
+    "CSV, Excel, Parquet, Feather, JSON, SPSS, Stata, SAS, SQLite or DuckDB "
+    f"({', '.join([*FILE_KINDS, ARCHIVE])}; each also compressed, {', '.join(PACKINGS)})"
+)
+STREAMABLE = f"CSV, TSV, Parquet or Feather ({', '.join(STREAMED_ENDINGS[:10])})"
 
 
 def extension_of(path: Path) -> tuple[str, bool]:
-    """The extension of a file in lower case, without .gz, and whether the file is compressed (.gz)."""
-    compressed = path.suffix.lower() == ".gz"
+    """The extension of a file in lower case, without that of its compression, and whether it is compressed."""
+    compressed = bool(packing_of(path))
     return (Path(path.stem) if compressed else path).suffix.lower(), compressed
 
 
 def has_table_ending(path: Path) -> bool:
     """Whether the extension of a file names a format that can be read."""
     extension, compressed = extension_of(path)
-    return f"{extension}.gz" in TABLE_ENDINGS if compressed else extension in TABLE_ENDINGS
+    return extension in FILE_KINDS or (extension == ARCHIVE and not compressed)
+
+
+def guessed_ending(path: Path) -> str | None:
+    """The ending that the first bytes of a file call for; None where they say nothing."""
+    with open(path, "rb") as file:
+        first = file.read(64)
+    if first[DUCKDB_MARK[0]] == DUCKDB_MARK[1]:
+        return ".duckdb"
+    ending = next((ending for mark, ending in BEGINNINGS.items() if first.startswith(mark)), None)
+    if ending == ARCHIVE and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = set(archive.namelist())
+        return next((ending for part, ending in WORKBOOK_PARTS.items() if part in members), ARCHIVE)
+    return ending
 
 
 @contextmanager
@@ -78,12 +136,17 @@ def unreadable_refused(path: Path) -> Iterator[None]:
                 f"{path}: line {line:,} is not UTF-8 text: save the file as UTF-8, or read it with "
                 "pandas.read_csv(..., encoding=...) and pass that table."
             ) from None
-        reason = str(getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip("."))
-        reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
-        raise DataError(
-            f"{path}: the file cannot be read ({reason}): check that it is complete, that its extension names "
-            "its format, and that you may open it."
-        ) from None
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: Exception) -> DataError:
+    """The sentence for a file with a content that is not what it should be."""
+    reason = str(getattr(error, "strerror", None) or str(error).strip().split("\n")[0].rstrip("."))
+    reason = reason[:LONGEST_REASON] or "it asks for more memory than there is"
+    return DataError(
+        f"{path}: the file cannot be read ({reason}): check that it is complete, that its extension names its format, "
+        "and that you may open it."
+    )
 
 
 def _undecodable_line(path: Path) -> int | None:
@@ -92,7 +155,7 @@ def _undecodable_line(path: Path) -> int | None:
         return None
     line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
     try:
-        with _open_bytes(path) as content:
+        with unpacked(path) as (content, _):
             while block := content.read(1 << 20):
                 decoder.decode(block)
                 line += block.count(b"\n")
@@ -101,99 +164,6 @@ def _undecodable_line(path: Path) -> int | None:
     except UNREADABLE:
         return None
     return line
-
-
-# Text ---------------------------------------------------------------------------------------------------------
-
-
-def check_text_size(path: Path, *, share: float = 1.0) -> None:
-    """Refuse text whose cells the memory cannot hold, also where a small archive unfolds to it.
-
-    ``share`` is that of the columns that are wanted.
-    """
-    available, cell = memory_available() / share, 8 * CELL_COPIES
-    most_text = path.stat().st_size * (HIGHEST_COMPRESSION if extension_of(path)[1] else 1)
-    if (1 + cell) * most_text <= available:  # even if it has nothing but empty cells
-        return
-    needed = 0
-    with unreadable_refused(path), _open_bytes(path) as content:
-        while needed <= available and (block := content.read(1 << 20)):
-            needed += len(block) + cell * sum(map(block.count, CELL_ENDS))
-    if needed > available:
-        raise DataError(
-            f"{path}: the cells of the table would need more than the {share * available / 1e9:,.2g} GB of memory "
-            f"that are free: take fewer rows or columns {HOW_TO_CHOOSE}, or use a machine with more memory."
-        )
-
-
-def unpacked_cells(path: Path, *, enough: float) -> float:
-    """About how many cells a compressed text holds: counted up to ``enough``, beyond that by the part that is left."""
-    found = 0
-    with unreadable_refused(path), open(path, "rb") as packed, gzip.open(packed) as content:
-        while block := content.read(1 << 20):
-            found += sum(map(block.count, CELL_ENDS))
-            if found > enough:
-                return found * max(1.0, path.stat().st_size / max(1, packed.tell()))
-    return float(found)
-
-
-def text_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV or TSV file, each with the line on which it ends; blank lines are left out."""
-    with unreadable_refused(path):
-        separator = separator_of(path)
-        with _open_text(path) as lines:
-            bounded = _BoundedLines(lines)
-            reader = csv.reader(bounded, delimiter=separator)
-            for record in reader:
-                if record:
-                    bounded.left = LONGEST_RECORD
-                    yield reader.line_num, record
-
-
-class _BoundedLines:
-    """The lines of a text, of which those of one record, and blank ones, must not go on for ever."""
-
-    def __init__(self, text: IO[str]) -> None:
-        self._text, self.left = text, LONGEST_RECORD
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self._text.readline(self.left + 1):
-            self.left -= len(line) + LINE_COST
-            if self.left < 0:
-                raise ValueError(f"one of its lines has more than {LONGEST_RECORD:,} characters, or too many are blank")
-            yield line
-
-
-def separator_of(path: Path) -> str:
-    """Tab for TSV, otherwise the first of comma, semicolon and tab that the header has outside quotes."""
-    if extension_of(path)[0] == ".tsv":
-        return "\t"
-    with _open_text(path) as text:
-        first = next((line for line in _BoundedLines(text) if line.strip()), "")
-    unquoted = re.sub(r'"[^"]*"', "", first)
-    return next((mark for mark in ",;\t" if mark in unquoted), ",")
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[return-value]
-
-
-def refuse_ragged(path: Path, width: int, *, header: bool) -> None:
-    """Refuse a text with a line that has more or fewer cells than the first one, which is said to have ``width``."""
-    expected, given = (f"the header has {width:,} names", "names") if header else (f"the first has {width:,}", "in it")
-    for number, (line, record) in enumerate(text_records(path)):
-        if len(record) != width:
-            remedy = f"give every line as many cells as there are {given}"
-            if header and number == 1 and len(record) == width + 1:
-                remedy += " (R writes row names that have no name: use write.csv with row.names = FALSE)"
-            cells = "one cell" if len(record) == 1 else f"{len(record):,} cells"
-            raise DataError(f"{path}: line {line:,} has {cells} where {expected}: {remedy}.")
 
 
 # Arrow and Parquet --------------------------------------------------------------------------------------------

@@ -85,20 +85,30 @@ def columns_without_index(schema: Any) -> tuple[list[int], tuple[str, ...], tupl
     return kept, tuple(every[k] for k in kept), notes
 
 
-def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, text_is_parsed: bool = False) -> Cells:
-    """All columns of an Arrow table; text that is numbers is taken for numbers only where it comes from a text file."""
+def cells_from_arrow(
+    table: Any,
+    source: str,
+    place: Callable[[int], str],
+    *,
+    text_is_parsed: bool = False,
+    comma_first: bool = False,
+) -> Cells:
+    """All columns of an Arrow table; text that is numbers is taken for numbers only where it comes from a file that
+    has no types of its own. ``comma_first`` as in `parsed_text`."""
 
     def read(k: int) -> Column:
         column = table.column(k)
         kind = str(column.type)
         refuse = Refusal(source, table.column_names[k], place)
         if kind.startswith("dictionary"):
-            return _arrow_categories(column)
+            return _arrow_categories(column, table.schema.field(k).metadata)
         if kind.startswith(("date", "time", "duration", "month")):
             refuse.dates()
         if kind in {"string", "large_string", "string_view"}:
             cells = column.to_pylist()
-            return parsed_text(cells, refuse) if text_is_parsed else plain_cells(cells, refuse)
+            if not text_is_parsed:
+                return plain_cells(cells, refuse)
+            return parsed_text(cells, refuse, comma_first=comma_first)
         if kind == "null":
             return Column(np.nan, "real")
         if not kind.startswith(("bool", "int", "uint", "halffloat", "float", "double", "decimal")):
@@ -110,13 +120,18 @@ def cells_from_arrow(table: Any, source: str, place: Callable[[int], str], *, te
     return Cells.of(table.num_rows, range(table.num_columns), read)
 
 
-def _arrow_categories(column: Any) -> Column:
+# The metadata of a field whose labels somebody has put in order, without saying that the order has a meaning.
+LABELS_IN_ORDER = {b"vcuda.labels": b"in order"}
+
+
+def _arrow_categories(column: Any, metadata: dict[bytes, bytes] | None) -> Column:
     if not column.num_chunks:
         return Column(np.empty(0), "labels", Labels(()))
     whole = column.unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False).astype(float) for chunk in whole.chunks])
     ordered = bool(column.type.ordered)
-    return numbered(whole.chunk(0).dictionary.to_pylist(), codes, in_order=ordered, ordered=ordered)
+    in_order = ordered or (metadata or {}).items() >= LABELS_IN_ORDER.items()
+    return numbered(whole.chunk(0).dictionary.to_pylist(), codes, in_order=in_order, ordered=ordered)
 
 
 def from_pandas(frame: Any, *, source: str = "pandas table") -> RawTable:
@@ -195,7 +210,7 @@ def from_array(data: Any, names: Sequence[str] | None) -> RawTable:
             values = array[:, columns].astype(np.float64, order="C")
             values = values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
             kind: CellType = "truth" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "integer"
-            return Cells(values, (kind,) * len(columns), {}, {}, {})
+            return Cells(values, (kind,) * len(columns), {}, {}, {}, {})
         return Cells.of(len(array), columns, lambda k: plain_cells(array[:, k], Refusal(source, labels[k], data_row)))
 
     return RawTable(source, labels, read, lambda column: as_labels(array[:, column].tolist()), data_row)

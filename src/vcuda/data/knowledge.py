@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcuda.data.knowledge_files import read_parameters
+from vcuda.data.knowledge_files import read_parameters, written
 from vcuda.data.messages import listed, nearest, shortened
-from vcuda.errors import KnowledgeError
+from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.specs import to_json
 
 ARROW = "->"
@@ -105,16 +106,28 @@ class Knowledge:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Knowledge:
-        """From a TOML file with the names of the parameters as keys, or a CSV file of edges.
+        """From a TOML file with the names of the parameters as keys, a CSV file of edges, or a file of another program.
 
         The columns of the CSV file are source, target, kind (required, forbidden or probability) and, where there
-        are probabilities, probability.
+        are probabilities, probability. Knowledge of Tetrad (.txt, .knowledge) is read as it is; of a graph of Tetrad
+        (.tetrad, .txt), DAGitty (.dagitty) or a Bayesian network (.bif) all edges are required.
         """
         file, described = read_parameters(path)
         try:
             return cls.from_dict(described)
         except KnowledgeError as error:
             raise KnowledgeError(f"{file}: {error}") from None
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write what is known to a file; its ending says the format, as :meth:`read` takes it (.txt is Tetrad's).
+
+        All but .toml hold less than this class does, and what does not fit is refused.
+        """
+        text = written(Path(path), self.to_dict(), self.names)
+        try:
+            Path(path).write_bytes(text.encode("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Knowledge:
@@ -272,7 +285,7 @@ def as_knowledge(knowledge: Knowledge | str | os.PathLike[str] | None) -> Knowle
     if isinstance(knowledge, str | os.PathLike):
         return Knowledge.read(knowledge)
     raise KnowledgeError(
-        f"knowledge must be a vcuda.Knowledge or the path of a .toml or .csv file, not {type(knowledge).__name__}"
+        f"knowledge must be a vcuda.Knowledge or the path of a file, such as known.toml, not {type(knowledge).__name__}"
     )
 
 

@@ -1,20 +1,29 @@
-"""Files of knowledge, TOML and CSV, as the parameters of `Knowledge`; they may come from somebody else."""
+"""Files of knowledge (TOML, CSV, Tetrad, and graphs of DAGitty and BIF) as the parameters of `Knowledge`, and back.
+
+They may come from somebody else.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vcuda.data.files import existing_file
-from vcuda.data.formats import text_records
-from vcuda.data.messages import shortened
-from vcuda.errors import DataError, KnowledgeError
+from vcuda.data.graph_texts import GRAPH_ENDINGS, GRAPH_FORMATS, GraphText, graph_format_of, oriented
+from vcuda.data.messages import listed, shortened
+from vcuda.data.tetrad_knowledge import is_tetrad_knowledge, read_tetrad_knowledge, write_tetrad_knowledge
+from vcuda.data.text_files import text_records
+from vcuda.errors import ConfigError, DataError, KnowledgeError
 
 # A million edges; what is larger is no file of knowledge.
 LARGEST_FILE = 20_000_000
+TEXT_ENDINGS = (*GRAPH_ENDINGS, ".knowledge")
 CSV_KINDS = ("required", "forbidden", "probability")
 # Strings and comments of TOML, so that what is left has none; one that does not end goes on to the end of the text.
 _QUOTED = re.compile(
@@ -48,7 +57,64 @@ def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]
         return file, _from_toml(file)
     if ending in (".csv", ".tsv"):
         return file, _from_csv(file)
-    raise KnowledgeError(f"{file}: knowledge is read from .toml and .csv files, not from {ending or 'this one'!r}")
+    if ending in TEXT_ENDINGS:
+        return file, _from_text(file, ending)
+    known = ", ".join((".toml", ".csv", *TEXT_ENDINGS))
+    raise KnowledgeError(f"{file}: knowledge is read from files that end in {known}, not in {ending!r}")
+
+
+def _from_text(file: Path, ending: str) -> dict[str, Any]:
+    """Knowledge of Tetrad, or a graph, whose edges are all required."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = str(getattr(error, "strerror", None) or error)[:200]
+        raise KnowledgeError(f"{file}: the file cannot be read ({reason}): save it as UTF-8 text") from None
+    try:
+        if ending == ".knowledge" or is_tetrad_knowledge(text):
+            return read_tetrad_knowledge(text)
+        kind = graph_format_of(ending, text)
+        if kind is None:
+            raise KnowledgeError("this is neither knowledge of Tetrad (/knowledge) nor a graph of Tetrad or DAGitty")
+        return {"required": list(oriented(GRAPH_FORMATS[kind].read(text)).edges)}
+    except (KnowledgeError, DataError) as error:
+        raise KnowledgeError(f"{file}: {error}") from None
+
+
+def written(path: Path, known: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The text of a file of knowledge, from all parameters; its ending says the format."""
+    ending = path.suffix.lower()
+    if ending == ".toml":
+        return "".join(f"{key} = {_toml(value)}\n" for key, value in known.items() if value not in ([], ()))
+    if ending in (".txt", ".knowledge"):
+        return write_tetrad_knowledge(known, names)
+    allowed = ("required",) if ending in GRAPH_ENDINGS else ("required", "forbidden", "probabilities")
+    beyond = [field for field in ("forbidden", "tiers", "roots", "sinks", "probabilities") if field not in allowed]
+    if beyond := [field for field in beyond if known[field]]:
+        raise ConfigError(f"a {ending} file holds no {listed(beyond)}: write a .toml file")
+    if ending == ".csv":
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("source", "target", "kind", "probability"))
+        for kind in ("required", "forbidden"):
+            writer.writerows((*edge, kind, "") for edge in known[kind])
+        writer.writerows((source, target, "probability", number) for source, target, number in known["probabilities"])
+        return text.getvalue()
+    if ending in GRAPH_ENDINGS:
+        edges = [(str(source), str(target)) for source, target in known["required"]]
+        return GRAPH_FORMATS[str(graph_format_of(ending))].write(GraphText(tuple(names), tuple(edges)))
+    raise ConfigError(f"{path}: knowledge is written to files that end in .toml, .csv, {', '.join(TEXT_ENDINGS)}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(float(value))
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped) + '"'
+    return f"[{', '.join(map(_toml, value))}]"
 
 
 def _from_toml(file: Path) -> dict[str, Any]:

@@ -17,11 +17,14 @@ import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.files import existing_file
-from vcuda.data.formats import check_text_size, text_records
+from vcuda.data.formats import unreadable_refused
+from vcuda.data.graph_texts import GRAPH_ENDINGS, GRAPH_FORMATS, graph_format_of, oriented
+from vcuda.data.knowledge_files import LARGEST_FILE
 from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.pipes import spooled
 from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
+from vcuda.data.text_files import check_text_size, text_records
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]
@@ -99,9 +102,9 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
     Parameters
     ----------
     path
-        A CSV or TSV file, either with the columns source and target (others are ignored) or with a matrix of
-        0 and 1 under a header of names, row i and column j telling whether i -> j, with or without names
-        before the rows; or the name of a bundled table.
+        A graph of DAGitty (.dagitty), Tetrad (.tetrad, .txt) or a Bayesian network (.bif); or a CSV or TSV file, either
+        with the columns source and target (others are ignored) or with a matrix of 0 and 1 under a header of names, row
+        i and column j telling whether i -> j, with or without names before the rows; or the name of a bundled table.
     names
         The d column names of the data that the graph is about.
     """
@@ -109,6 +112,9 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
         table = load(path)
         return _reordered(table.truth, table.dataset.names, names, path)
     file = existing_file(spooled(Path(path)), also_known=BUNDLED)
+    if (graph := _from_graph_text(file, names)) is not None:
+        _check_acyclic(graph, names, str(file))
+        return graph
     check_text_size(file)
     records = list(text_records(file))
     if not records:
@@ -125,6 +131,33 @@ def read_graph(path: str | os.PathLike[str], names: Sequence[str]) -> BoolArray:
     else:
         graph = _from_matrix(file, records, header, names)
     _check_acyclic(graph, names, str(file))
+    return graph
+
+
+def _from_graph_text(file: Path, names: Sequence[str]) -> BoolArray | None:
+    """The graph of a file of another program; None where it is none."""
+    ending = file.suffix.lower()
+    if ending not in GRAPH_ENDINGS or file.stat().st_size > LARGEST_FILE:
+        return None
+    with unreadable_refused(file):
+        text = file.read_bytes().decode("utf-8-sig")
+    kind = graph_format_of(ending, text)
+    if kind is None:
+        return None
+    try:
+        found = oriented(GRAPH_FORMATS[kind].read(text))
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
+    position = {name: k for k, name in enumerate(names)}
+    graph = np.zeros((len(names), len(names)), dtype=bool)
+    for name in found.nodes:
+        if name not in position:
+            raise DataError(
+                f"{file}: the graph names {shortened(name)}, which is no column of the data{nearest(name, names)}: the "
+                f"columns are {listed(names)}."
+            )
+    for source, target in found.edges:
+        graph[position[source], position[target]] = True
     return graph
 
 

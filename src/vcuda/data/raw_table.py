@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
+from vcuda.data.number_styles import CONFLICTS, NumberStyle, found_style, is_dressed, number_in_style
 from vcuda.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
@@ -23,14 +24,12 @@ COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 # A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
 MOSTLY = 0.5
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
-DECIMAL_COMMA = re.compile(r"\s*[+-]?[\d.]*,\d+\s*")
-# Numbers with what spreadsheets show around them: $1,257.30, 1.3 %, 1'250.
-DRESSED = re.compile(r"[$€£¥]? ?[+-]?\d[\d.,' ]*[%$€£¥]?", flags=re.ASCII)
-THOUSANDS = re.compile(r"[+-]?\d{1,3}([,' ]\d{3})+(\.\d*)?", flags=re.ASCII)
 # A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
 LETTERED = re.compile(r"\d+ ?[A-Za-z]")
 # What people write where a value is missing, in lower case; files have some more that Arrow knows.
 MISSING_MARKS = {"?", "??", "*", "-", "--", "---", ".", "..", "na", "n/a", "n.a.", "#n/a", "#na", "nan", "null", "<na>"}
+# Errors of spreadsheets, which have no value.
+MISSING_MARKS |= {"#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"}
 
 CellType = Literal["real", "integer", "truth", "labels"]
 
@@ -49,13 +48,15 @@ class Labels(NamedTuple):
 class Column(NamedTuple):
     """One column as it was read: ``values`` (n,), NaN where a cell is missing, and what they stand for.
 
-    ``marks`` are texts such as "?" that were taken as missing values.
+    ``marks`` are texts such as "?" that were taken as missing values; ``style`` is how numbers are written that are not
+    written plainly.
     """
 
     values: npt.ArrayLike
     type: CellType
     labels: Labels | None = None
     marks: tuple[str, ...] = ()
+    style: NumberStyle | None = None
 
 
 class ColumnError(DataError):
@@ -68,18 +69,20 @@ class ColumnError(DataError):
 
 class Cells(NamedTuple):
     """Columns as they were read: ``values`` (n, k), the type of each, and by position the labels of those that have
-    any, texts that were taken as missing values, and what is wrong with those that cannot be used."""
+    any, texts that were taken as missing values, what is wrong with those that cannot be used, and how numbers are
+    written that are not written plainly."""
 
     values: FloatArray
     types: tuple[CellType, ...]
     labels: dict[int, Labels]
     marks: dict[int, tuple[str, ...]]
     faults: dict[int, ColumnError]
+    styles: dict[int, NumberStyle]
 
     @classmethod
     def of(cls, rows: int, columns: Sequence[int], read: Callable[[int], Column]) -> Cells:
         """Fill a new C-order matrix column by column; one that cannot be used is NaN."""
-        found = cls(np.empty((rows, len(columns))), (), {}, {}, {})
+        found = cls(np.empty((rows, len(columns))), (), {}, {}, {}, {})
         types: list[CellType] = []
         for place, k in enumerate(columns):
             try:
@@ -92,6 +95,8 @@ class Cells(NamedTuple):
                 found.labels[place] = column.labels
             if column.marks:
                 found.marks[place] = column.marks
+            if column.style is not None:
+                found.styles[place] = column.style
         return found._replace(types=tuple(types))
 
     def sound(self) -> Cells:
@@ -115,6 +120,7 @@ class RawTable:
     place: Callable[[int], str]  # row index, from 0 -> how a person finds that row
     has_header_line: bool = False  # the names are the first line of a text file, or what was taken for it
     rows: int | None = None  # where they are known before a cell is read
+    text_is_parsed: bool = False  # text that is numbers is taken for numbers
     notes: tuple[str, ...] = ()
 
 
@@ -198,25 +204,35 @@ def _is_date(cell: Any) -> bool:
     return type(cell).__name__.lower().startswith(("date", "time"))
 
 
-def parsed_text(cells: Sequence[str | None], refuse: Refusal) -> Column:
-    """Cells of a text file in a column that Arrow did not take as numbers, most often for a reason."""
+def parsed_text(cells: Sequence[str | None], refuse: Refusal, *, comma_first: bool = False) -> Column:
+    """Cells of a text file in a column that Arrow did not take as numbers, most often for a reason.
+
+    ``comma_first``: where the cells leave it open, a comma stands before decimals, and a point between thousands.
+    """
     read = without_marks(_numbered_text(cells))
     assert read.labels is not None
     names, values = read.labels.names, np.asarray(read.values)
-    numbers = [as_number(name) for name in names]
+    style = found_style(names, comma_first=comma_first)
+    numbers: list[float | None] = [as_number(name) for name in names]
+    plain = None not in numbers
+    if isinstance(style, NumberStyle) and (not plain or (style.decimal == "," and any("." in name for name in names))):
+        styled = [number_in_style(name, style) for name in names]
+        # What is no number in the style of the others may be one as Python writes it, such as inf.
+        numbers = [number if own is None else own for own, number in zip(styled, numbers, strict=True)]
+        plain = False
     if None not in numbers:
         known = np.array([*numbers, np.nan], dtype=np.float64)
-        whole = not any(set(name.lower()) & set(".einf") for name in names)
+        whole = not any(set(name.lower()) & set(".,einf") for name in names)
         values = known[np.where(np.isnan(values), len(names), values).astype(np.int64)]
-        return Column(values, "integer" if whole else "real", None, read.marks)
+        used = style if isinstance(style, NumberStyle) and not plain else None
+        return Column(values, "integer" if whole else "real", None, read.marks, used)
     if _share_of_numbers(read) <= MOSTLY or _are_codes(read):
         return _no_dates(read, refuse)
     bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
-    if DECIMAL_COMMA.fullmatch(str(cells[bad])):
-        remedy = "write numbers with a decimal point and without commas"
-    elif DRESSED.fullmatch(str(cells[bad]).strip()):
-        remedy = "write plain numbers, without signs of currency or per cent and without marks between thousands"
+    if is_dressed(str(cells[bad]).strip()):
+        key = style if isinstance(style, str) else "sign"
+        remedy = CONFLICTS[key]
     return refuse.cell(bad, cells[bad], "which is not a number", remedy)
 
 
@@ -254,16 +270,8 @@ def _share_of_numbers(column: Column) -> float:
     assert column.labels is not None
     values = np.asarray(column.values)
     counts = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=1)
-    alike = [as_number(name) is not None or _is_dressed(name) for name in column.labels.names]
+    alike = [as_number(name) is not None or is_dressed(name) for name in column.labels.names]
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
-
-
-def _is_dressed(name: str) -> bool:
-    """Whether a text is a number with a decimal comma, a sign of currency or per cent, or marks between thousands."""
-    if DECIMAL_COMMA.fullmatch(name) or THOUSANDS.fullmatch(name):
-        return True
-    # Dates and versions have several points or spaces, and no sign.
-    return bool(DRESSED.fullmatch(name)) and (name[0] in "$€£¥" or name[-1] in "%$€£¥")
 
 
 def _are_codes(column: Column) -> bool:

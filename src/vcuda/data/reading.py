@@ -15,6 +15,7 @@ from vcuda.data.categorical import category_findings
 from vcuda.data.checks import (
     Missing,
     check_columns,
+    check_index,
     check_memory,
     check_rows,
     check_scales,
@@ -23,6 +24,7 @@ from vcuda.data.checks import (
     too_large_refused,
 )
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
+from vcuda.data.conversion.kinds import WHOLE, TablePart
 from vcuda.data.dataset import Dataset, read_only
 from vcuda.data.examination import AS_FOUND, ReadOptions, examined, notes_on_kinds, with_read_options
 from vcuda.data.files import from_path, refuse_without_header
@@ -31,8 +33,8 @@ from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polar
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
 from vcuda.data.kinds import Kind
 from vcuda.data.messages import shortened
-from vcuda.data.pipes import is_piped, named_as_given, spooled
 from vcuda.data.raw_table import RawTable
+from vcuda.data.sources import copied
 from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError, DataError
 
@@ -52,15 +54,18 @@ def as_dataset(
     missing: Missing = "refuse",
     without: Sequence[str] | None = None,
     header: bool = True,
+    sheet: str | None = None,
+    query: str | None = None,
 ) -> Dataset:
     """Check a table and make it a `Dataset`; the table itself is not changed.
 
     Parameters
     ----------
     data
-        A path to a CSV, TSV, Parquet or Feather file, or to a pipe that one comes through, the name of a bundled table
-        such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d) array, or a Dataset, which comes back as it
-        is.
+        A path to a file (docs/files.md has the formats) or to a pipe, "-" for standard input, the address of a
+        database, the name of a bundled table such as "sachs", a pandas, Polars, Arrow or Dask table, an (n, d)
+        array, or a Dataset, which comes back as it is. ``"book.xlsx#Sheet"`` and ``"shop.sqlite#orders"`` name a
+        part of a file.
     names
         The column names of an array, X1 ... Xd if not given.
     interventions
@@ -84,7 +89,11 @@ def as_dataset(
     without
         The old name of ``exclude``.
     header
-        Whether the first line of a CSV or TSV file holds names. If not, the columns are X1 ... Xd.
+        Whether the first line of a text file holds names. If not, the columns are X1 ... Xd.
+    sheet
+        The sheet of an Excel or OpenDocument file; by default the first with a table.
+    query
+        A query in SQL for a SQLite or DuckDB file, or for the address of a database.
 
     Raises
     ------
@@ -105,7 +114,10 @@ def as_dataset(
         warn_renamed("without=", "exclude=")
         exclude = without
     choice, how = ColumnChoice.of(columns, exclude, header=header), ReadOptions.of(kinds, missing_values, strict)
-    return read_table(data, choice=choice, how=how, names=names, interventions=interventions, missing=missing)
+    part = TablePart(sheet, query)
+    return read_table(
+        data, choice=choice, how=how, names=names, interventions=interventions, missing=missing, part=part
+    )
 
 
 def read_table(
@@ -116,21 +128,25 @@ def read_table(
     names: Sequence[str] | None = None,
     interventions: Any = None,
     missing: Missing,
+    part: TablePart = WHOLE,
 ) -> Dataset:
     """`as_dataset`, with its options checked."""
     if isinstance(data, Dataset) or _is_bundled(data) or not isinstance(data, (str, os.PathLike)):
         refuse_without_header(choice.header, "this is")
+    if isinstance(data, Dataset) or _is_bundled(data):
+        part.refuse("this table")
     if isinstance(data, Dataset):
         return _without_empty_rows(_taken_of(data, choice, interventions, missing, how))
     if _is_bundled(data):
         from vcuda.data import library
 
         return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing, how))
-    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
-        copy = spooled(given)
-        with named_as_given(copy, given):
-            table = read_table(copy, choice=choice, how=how, interventions=interventions, missing=missing)
-        return replace(table, source=str(given))
+    copy = copied(data, part)
+    if copy is not None:
+        with copy.opened() as path:
+            table = read_table(path, choice=choice, how=how, interventions=interventions, missing=missing)
+        copy.remove()
+        return replace(table, source=copy.shown, notes=(*copy.notes, *table.notes))
     raw = _raw_table(data, names, choice.header)
     with too_large_refused(raw.source):
         return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing, how))
@@ -225,6 +241,8 @@ def _read_and_checked(
     check_memory(raw, len(kept))
     check_size(raw, len(kept))
     names, notes = checked_names(raw, kept)
+    if how.strict and choice.columns is None:
+        check_index(raw, kept)
     read = raw.read(kept)
     check_rows(raw, read.values)
     found = examined(read, names, raw, how=how, insists=choice.columns is not None, missing=missing)

@@ -48,8 +48,9 @@ def fit(data: Any, call: FitCall) -> Posterior:
     Parameters
     ----------
     data
-        A path (CSV, TSV, Parquet, Feather, or a folder of such files), a pandas, Polars, Arrow or Dask table, an array,
-        a :class:`Dataset`, or the name of a bundled table (``"sachs"``).
+        A path (CSV, Excel, Parquet, JSON, SPSS, Stata, SAS, SQLite, DuckDB and others: docs/files.md; a folder of CSV
+        or Parquet files), ``"-"`` for standard input, the address of a database, a pandas, Polars, Arrow or Dask table,
+        an array, a :class:`Dataset`, or the name of a bundled table (``"sachs"``).
     {options}
 
     Returns

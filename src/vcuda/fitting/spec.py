@@ -217,6 +217,13 @@ def names(option: str, value: Any) -> tuple[str, ...]:
     return tuple(map(str, given))
 
 
+def text_of(option: str, value: Any) -> str:
+    """A text that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{option} must be a text, not {value!r}")
+    return value
+
+
 def model_of(value: Any) -> Any:
     """The name of a model, or a spec of one."""
     if isinstance(value, str):
@@ -370,7 +377,7 @@ class FitSpec:
     )
     knowledge: Knowledge | str | PathLike[str] | None = option(
         None,
-        "A .toml or .csv file with what is known of the causes; every graph obeys.",
+        "A file with what is known of the causes (.toml, .csv, or of Tetrad, DAGitty, BIF); every graph obeys.",
         in_python="Or a :class:`Knowledge`. What contradicts itself is refused before the fit.",
         plain="dict",
         check=knowledge_of,
@@ -444,11 +451,27 @@ class FitSpec:
     )
     header: bool = option(
         True,
-        "Whether the first line of a CSV or TSV file holds names. Without them the columns are X1, X2, ...",
+        "Whether the first line of a text file holds names. Without them the columns are X1, X2, ...",
         flag="--header/--no-header",
         part="table",
         stored_at=("data", "header"),
         as_found=True,
+    )
+    sheet: str | None = option(
+        None,
+        "The sheet of an Excel or OpenDocument file. By default the first with a table.",
+        in_python="""The table ``"book.xlsx#Sheet"`` says the same.""",
+        check=lambda value: text_of("sheet", value),
+        metavar="SHEET",
+        part="table",
+    )
+    query: str | None = option(
+        None,
+        "A query in SQL, for a SQLite or DuckDB file or the address of a database.",
+        in_python="""The table ``"shop.sqlite#orders"`` is all of one table.""",
+        check=lambda value: text_of("query", value),
+        metavar="SQL",
+        part="table",
     )
     imputations: int = option(
         10,
@@ -505,6 +528,7 @@ class FitSpec:
     def open(self, data: Any, **how: Any) -> Dataset | StreamedTable:
         """The table, opened and checked; ``how`` is passed on to ``open_table``."""
         from vcuda.data.columns import ColumnChoice
+        from vcuda.data.conversion.kinds import TablePart
         from vcuda.data.examination import ReadOptions
         from vcuda.data.streaming import open_table
 
@@ -513,6 +537,7 @@ class FitSpec:
             "streamed": self.streamed,
             "choice": ColumnChoice.of(self.columns, self.exclude, header=self.header),
             "how": ReadOptions.of(self.kinds, self.missing_values, self.strict),
+            "part": TablePart(self.sheet, self.query),
         }
         return open_table(data, **options, **how)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from vcuda.data.formats import has_table_ending
 from vcuda.data.library import BUNDLED
+from vcuda.data.sources import is_source
 from vcuda.errors import VcudaError
 from vcuda.fitting.spec import OPTIONS, Option
 from vcuda.infer.engines import ENGINES
@@ -80,7 +79,7 @@ def _has_mask(made: Provenance) -> bool:
 
 def is_readable(source: str) -> bool:
     """Whether ``fit`` can be given this text: a file, or a bundled table, and not the name of a table in memory."""
-    return source in BUNDLED or has_table_ending(Path(source))
+    return source in BUNDLED or is_source(source)
 
 
 def _engine(made: Provenance, comments: list[str]) -> str:

@@ -14,6 +14,7 @@ from vcuda.data.columns import left_out
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.interventions import set_cells
 from vcuda.data.messages import shortened
+from vcuda.data.number_styles import PER_CENT, NumberStyle, number_in_style
 from vcuda.data.raw_table import TEXT_REMEDY, FloatArray, RawTable, as_labels, is_number
 from vcuda.errors import DataError
 
@@ -67,6 +68,8 @@ class BlockReader:
         self.columns = [written[name] for name in names]
         self.target = None if target_column is None else written[target_column]
         self.done, self.share = 0, 0.0
+        # How numbers are written in columns of text, as the first block shows it, by the name in the file.
+        self.styles: dict[str, NumberStyle] = {}
 
     def batches(self, most: int) -> Iterator[Any]:
         """Record batches of Arrow, of about so many rows or of as many as the format has."""
@@ -86,6 +89,7 @@ class BlockReader:
         by_column = np.empty((len(self.columns), rows))
         for k, column in enumerate(self.columns):
             by_column[k] = self._numbers(batch, column)
+        self._check_points(batch, by_column)
         least, largest = by_column.min(axis=1), by_column.max(axis=1)
         # One comparison that is false for NaN finds every bad cell; which it was is asked afterwards.
         if not ((least >= -LARGEST_VALUE) & (largest <= LARGEST_VALUE)).all():
@@ -99,20 +103,61 @@ class BlockReader:
         cells = batch.column(column)
         if str(cells.type) == "double" and cells.null_count == 0:
             return cells.to_numpy()
-        if self.kind == "text" and str(cells.type) == "string":
+        is_text = self.raw.text_is_parsed and str(cells.type) == "string"
+        if is_text and column in self.styles:
+            return self._styled(column, cells.to_pylist())
+        if is_text:
             try:
                 return cells.cast("float64").to_numpy(zero_copy_only=False)
             except pa.ArrowInvalid:
                 pass  # what Arrow does not take, such as +1.5, is read as a small table is, or refused with its row
         table = pa.Table.from_arrays([cells], names=[column])
+        parsed = self.raw.text_is_parsed
         try:
-            read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=self.kind == "text").sound()
+            read = cells_from_arrow(table, self.raw.source, self._place, text_is_parsed=parsed).sound()
         except DataError as error:
             # Whether text is a label or a number that was mistyped, only the whole column says.
             raise OnlyInMemoryError(str(error)) from None
         if read.types[0] == "labels":
             self._refuse_labels(column, None if str(cells.type).startswith("dictionary") else cells.to_pylist())
+        if read.styles:
+            self._keep_style(column, read.styles[0])
         return read.values[:, 0]
+
+    def _keep_style(self, column: str, style: NumberStyle) -> None:
+        """Read what follows in the style of the first block; another one may be that of the whole column."""
+        same_before = self.done == 0 or (style.decimal == "." and style.sign != PER_CENT)
+        if not style.certain or not same_before:
+            raise OnlyInMemoryError(
+                f"{self.raw.source}: column {shortened(column)} has numbers such as {shortened(style.example)}, and "
+                "what their marks mean shows only in all rows: write numbers with a decimal point and without other "
+                "marks, or take a table that fits into memory."
+            )
+        self.styles[column] = style
+
+    def _styled(self, column: str, cells: list[str | None]) -> list[float]:
+        style = self.styles[column]
+        numbers = [np.nan if cell is None else number_in_style(cell.strip(), style) for cell in cells]
+        if None in numbers:
+            row = numbers.index(None)
+            where = f"{self._place(row)} of column {shortened(column)}"
+            raise OnlyInMemoryError(
+                f"{self.raw.source}: {where} holds {shortened(cells[row])}, which is not a number as those above it "
+                f"are ({shortened(style.example)}): write all numbers of the column alike."
+            )
+        return [float(number) for number in numbers if number is not None]
+
+    def _check_points(self, batch: Any, by_column: FloatArray) -> None:
+        """Where some columns have decimal commas, a point in another one may stand between thousands."""
+        if self.kind != "text" or not any(style.decimal == "," for style in self.styles.values()):
+            return
+        for column, values in zip(self.columns, by_column, strict=True):
+            if column not in self.styles and not (values == np.rint(values)).all():
+                comma = next(name for name, style in self.styles.items() if style.decimal == ",")
+                raise OnlyInMemoryError(
+                    f"{self.raw.source}: column {shortened(comma)} has decimal commas, and column {shortened(column)} "
+                    "points, which may stand before decimals or between thousands: write all numbers alike."
+                )
 
     def _refuse_labels(self, column: str, cells: list[Any] | None) -> None:
         remedy = f"{TEXT_REMEDY} (categories are taken from tables that fit into memory)"

@@ -9,16 +9,16 @@ from typing import Any
 
 from vcuda.data.formats import (
     FILE_KINDS,
+    STREAMED_KINDS,
     arrow_reader,
     extension_of,
     mapped_file,
-    refuse_ragged,
-    separator_of,
-    unpacked_cells,
     unreadable_refused,
 )
+from vcuda.data.packing import arrow_stream
 from vcuda.data.raw_table import RawTable
 from vcuda.data.streaming.blocks import BlockReader
+from vcuda.data.text_files import refuse_ragged, text_format, unpacked_cells
 
 PARQUET_BUFFERS = 1 << 26
 TEXT_PIECE = 1 << 22
@@ -34,7 +34,7 @@ def cells_on_disk(path: Path, *, enough: float) -> float:
     """
     extension, compressed = extension_of(path)
     kind = FILE_KINDS.get(extension)
-    if kind is None or not path.stat().st_size:
+    if kind not in STREAMED_KINDS or not path.stat().st_size:
         return 0.0
     if kind == "text":
         return unpacked_cells(path, enough=enough) if compressed else path.stat().st_size / TEXT_BYTES_A_CELL
@@ -150,17 +150,18 @@ class FileReader(BlockReader):
         import pyarrow as pa
         from pyarrow import csv
 
+        written = text_format(self.path)
         with pa.OSFile(str(self.path)) as file:
             size = file.size()
-            compressed = self.path.suffix.lower() == ".gz"
             pieces = csv.open_csv(
-                pa.CompressedInputStream(file, "gzip") if compressed else file,
+                arrow_stream(self.path, file),
                 # A piece must hold a whole line; 64 characters a cell are more than a number ever needs.
                 read_options=csv.ReadOptions(
                     block_size=max(TEXT_PIECE, 64 * len(self.raw.names)),
                     column_names=None if self.raw.has_header_line else list(self.raw.names),
+                    encoding=written.arrow_encoding,
                 ),
-                parse_options=csv.ParseOptions(delimiter=separator_of(self.path), newlines_in_values=True),
+                parse_options=csv.ParseOptions(delimiter=written.separator, newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
                     strings_can_be_null=True, include_columns=self.wanted(), column_types=types
                 ),

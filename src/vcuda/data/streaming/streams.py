@@ -21,7 +21,7 @@ import numpy as np
 from vcuda.data.checks import check_memory, check_rows, checked_names
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
 from vcuda.data.files import existing_file, from_path, refuse_without_header
-from vcuda.data.formats import FILE_KINDS, READABLE, extension_of
+from vcuda.data.formats import FILE_KINDS, STREAMABLE, STREAMED_KINDS, extension_of
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.messages import shortened
 from vcuda.data.raw_table import Cells, RawTable
@@ -92,12 +92,12 @@ class Stream:
             return None
         reader = FileReader(self.files[0], self.names, self.target_column)
         with closing(reader.batches(rows)) as batches:
-            first = next(batches, None)
+            first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return None
         table = pa.Table.from_batches([first.slice(0, rows)]).select(reader.columns)
-        is_text = reader.kind == "text"
-        return cells_from_arrow(table, self.files[0].source, self.files[0].place, text_is_parsed=is_text)
+        first = self.files[0]
+        return cells_from_arrow(table, first.source, first.place, text_is_parsed=first.text_is_parsed)
 
     def finish(self, rows: int, *, on_progress: OnProgress = silent) -> None:
         """Refuse a table that turned out to be too short."""
@@ -134,7 +134,7 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnCh
     Parameters
     ----------
     data
-        The path of a CSV, TSV (also with .gz), Parquet or Feather file, or of a folder of files of one kind with the
+        The path of a text (also compressed), Parquet or Feather file, or of a folder of files of one kind with the
         same columns, which are read in the order of their names. Files whose name begins with a dot or an underscore
         are left out. Or a Dask DataFrame, which is read partition by partition.
     interventions
@@ -180,17 +180,17 @@ def _files_in(folder: Path) -> list[Path]:
     kinds: dict[str, str] = {}
     for entry in found:
         kind = FILE_KINDS.get(extension_of(entry)[0])
-        if entry.is_dir() or kind is None:
-            what = "a folder" if entry.is_dir() else "no table"
+        if entry.is_dir() or kind not in STREAMED_KINDS:
+            what = "a folder" if entry.is_dir() else "no table" if kind is None else f"a file of another kind ({kind})"
             raise DataError(
                 f"{folder}: {shortened(entry.name)} in it is {what}: a folder that is read as one table may hold only "
-                f"{READABLE} files; move what is something else."
+                f"{STREAMABLE} files; move what is something else."
             )
         kinds.setdefault(kind, entry.name)
     if not found:
         raise DataError(
             f"{folder}: this is a folder, and it holds no files: give the path of one file, or put parts of a table "
-            f"there, as {READABLE}."
+            f"there, as {STREAMABLE}."
         )
     if len(kinds) > 1:
         first, other = list(kinds.values())[:2]

@@ -14,16 +14,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcuda.data.checks import check_index
 from vcuda.data.columns import EVERY_COLUMN, FEWEST_COLUMNS, ColumnChoice, variable_columns
+from vcuda.data.conversion.kinds import WHOLE, TablePart
 from vcuda.data.dataset import Dataset
 from vcuda.data.examination import AS_FOUND, ReadOptions, unfit_in_first_rows, with_read_options
 from vcuda.data.files import from_path
 from vcuda.data.interventions import FEWEST_FREE_ROWS, Design
 from vcuda.data.kinds import NUMBER, Kind, check_kind_names, found_kinds, kind_notes
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, shortened
-from vcuda.data.pipes import is_piped, named_as_given, spooled
+from vcuda.data.number_styles import style_notes
 from vcuda.data.raw_table import FloatArray
 from vcuda.data.reading import read_table
+from vcuda.data.sources import copied
 from vcuda.data.streaming.blocks import Mapped, OnlyInMemoryError, OnProgress, silent
 from vcuda.data.streaming.file_readers import cells_on_disk
 from vcuda.data.streaming.partitions import BYTES_A_CELL, cells_in, described, is_partitioned, narrowed
@@ -52,6 +55,7 @@ class StreamedTable:
     choice: ColumnChoice = EVERY_COLUMN
     how: ReadOptions = AS_FOUND
     unfit: Mapping[str, Unfit] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()  # on how its cells were read
 
     # A table that is streamed has only numbers, and all of them.
     missing = None
@@ -130,7 +134,7 @@ class StreamedTable:
         drawn = replace(
             drawn,
             kinds=tuple(one.kind for one in found),
-            notes=(*drawn.notes, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
+            notes=(*drawn.notes, *self.remarks, *left_out_notes(self.unfit), *kind_notes(self.names, guessed)),
             left_out=self.left_out,
         )
         return with_read_options(drawn, self.how)
@@ -189,7 +193,7 @@ class StreamedTable:
         )
         if again.fingerprint != self.statistics.fingerprint:
             raise DataError(f"{self.source}: the table has changed since it was read first: fit it again.")
-        return StreamedTable(self.data, again, self.choice, self.how, self.unfit)
+        return replace(self, statistics=again)
 
 
 def open_table(
@@ -201,20 +205,25 @@ def open_table(
     how: ReadOptions = AS_FOUND,
     on_progress: OnProgress = silent,
     mapped: Mapped | None = None,
+    part: TablePart = WHOLE,
 ) -> Any:
     """A table as `fit` takes it: a `StreamedTable` of a folder, a large file or a large Dask DataFrame, and a `Dataset`
     of all else.
 
     ``streamed`` says which, instead of the size. A large file whose cells are not all numbers is read into memory if it
     fits there, since labels and missing values need its rows; whatever else is wrong with it is refused. ``mapped``
-    lets others read the parts of a table.
+    lets others read the parts of a table. ``part`` says which table of a file or a database is meant.
     """
+    from vcuda.data import library
 
-    if isinstance(data, (str, os.PathLike)) and is_piped(given := Path(data)):
-        copy = spooled(given)
-        with named_as_given(copy, given):
+    is_read = isinstance(data, Dataset) or (isinstance(data, str) and data in library.names())
+    if is_read:
+        part.refuse("this table")
+    copy = None if is_read else copied(data, part)
+    if copy is not None:
+        with copy.opened() as path:
             table = open_table(
-                copy,
+                path,
                 interventions=interventions,
                 streamed=streamed,
                 choice=choice,
@@ -223,8 +232,10 @@ def open_table(
                 mapped=mapped,
             )
         if isinstance(table, Dataset):
-            return replace(table, source=str(given))
-        return replace(table, statistics=replace(table.statistics, source=str(given)))
+            copy.remove()
+            return replace(table, source=copy.shown, notes=(*copy.notes, *table.notes))
+        remarks = (*copy.notes, *table.remarks)
+        return replace(table, statistics=replace(table.statistics, source=copy.shown), remarks=remarks)
 
     def in_memory() -> Dataset:
         return read_table(data, choice=choice, how=how, interventions=interventions, missing="keep")
@@ -262,8 +273,13 @@ def _streamed(
     """
     insists = choice.columns is not None
     stream = open_stream(kept, interventions=interventions, choice=choice)
+    if how.strict and not insists:
+        kept_columns = variable_columns(stream.files[0], interventions, choice)
+        check_index(stream.files[0], kept_columns)
     head, unfit = stream.head(FIRST_ROWS), {}
+    remarks: tuple[str, ...] = ()
     if head is not None:
+        remarks = tuple(style_notes(head.styles, stream.names))
         unfit = unfit_in_first_rows(head, stream.names, stream.files[0], how=how, insists=insists)
     while True:
         taken = ColumnChoice.of(None, [*(choice.exclude or ()), *unfit]) if unfit else choice
@@ -274,7 +290,7 @@ def _streamed(
                 raise
             unfit |= error.unfit
         else:
-            return StreamedTable(kept, found, choice, how, unfit)
+            return StreamedTable(kept, found, choice, how, unfit, remarks)
 
 
 def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:

@@ -1,4 +1,5 @@
-"""Graphs as text and files that other programs read: CSV, JSON, GraphML, GML and DOT, each with its way back."""
+"""Graphs as text and files that other programs read, each with its way back: CSV, JSON, GraphML, GML and DOT with
+probabilities; DAGitty, Tetrad and BIF without."""
 
 from __future__ import annotations
 
@@ -13,12 +14,23 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from vcuda.data.graph_texts import GRAPH_FORMATS, GraphText, edge_list, graph_format_of
 from vcuda.data.messages import listed, shortened
 from vcuda.data.spreadsheets import as_cell, from_cell
 from vcuda.errors import ConfigError, DataError
 from vcuda.outputs.exports.dot import from_dot, to_dot
-from vcuda.outputs.exports.edges import Edge, Exportable, edge_table, listed_edges, number, table_of_edges
+from vcuda.outputs.exports.edges import (
+    Edge,
+    Exportable,
+    edge_table,
+    listed_edges,
+    number,
+    single_graph,
+    table_of_edges,
+)
 from vcuda.outputs.exports.libraries import from_networkx, to_networkx
+from vcuda.posterior import Posterior
+from vcuda.summaries.structures import NamedGraph, consensus
 
 # What XML 1.0 cannot hold, not even as a number of a character.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -157,6 +169,58 @@ def from_gml(text: str, *, names: Sequence[str] | None = None) -> pd.DataFrame:
     return from_networkx(nx.relabel_nodes(tree, labels), names=names)
 
 
+def _structure(graph: Exportable, minimum: float) -> GraphText:
+    """One graph, without the edges below a probability; a posterior gives its consensus."""
+    chosen = consensus(graph) if isinstance(graph, Posterior) else graph
+    if isinstance(chosen, NamedGraph):
+        table = edge_table(chosen, minimum=minimum)
+    else:
+        table = single_graph(chosen, purpose="a file of one graph", acyclic=False)
+    return edge_list([str(name) for name in table.index], [edge[:2] for edge in listed_edges(table)])
+
+
+def _table(text: str, kind: str, names: Sequence[str] | None) -> pd.DataFrame:
+    """The table of edges of a file of one graph; an edge without direction stands in both."""
+    graph = GRAPH_FORMATS[kind].read(text.removeprefix("\ufeff"))
+    both = [edge for pair in graph.undirected for edge in (pair, pair[::-1])]
+    return table_of_edges([Edge(*edge, 1.0) for edge in (*graph.edges, *both)], graph.nodes, names)
+
+
+def to_dagitty(graph: Exportable, *, minimum: float = 0.0) -> str:
+    """Model code for DAGitty (dagitty.net, R); a posterior gives its consensus, and probabilities are left out."""
+    return GRAPH_FORMATS["dagitty"].write(_structure(graph, minimum))
+
+
+def from_dagitty(text: str, *, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """The table of edges ``(d, d)``, 0 and 1, of DAGitty's model code; edges with two arrowheads are refused."""
+    return _table(text, "dagitty", names)
+
+
+def to_tetrad(graph: Exportable, *, minimum: float = 0.0) -> str:
+    """One graph as Tetrad saves it as text; a posterior gives its consensus, and probabilities are left out."""
+    return GRAPH_FORMATS["tetrad"].write(_structure(graph, minimum))
+
+
+def from_tetrad(text: str, *, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """The table of edges ``(d, d)``, 0 and 1, of a graph that Tetrad saved as text; those of FCI are refused."""
+    return _table(text, "tetrad", names)
+
+
+def to_bif(graph: Exportable, *, minimum: float = 0.0) -> str:
+    """The structure of one DAG in the interchange format of Bayesian networks; its tables are uniform.
+
+    pgmpy and bnlearn read it, and estimate the tables from data.
+    """
+    if not isinstance(graph, Posterior | NamedGraph):
+        single_graph(graph, purpose="a BIF file")
+    return GRAPH_FORMATS["bif"].write(_structure(graph, minimum))
+
+
+def from_bif(text: str, *, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """The table of edges ``(d, d)``, 0 and 1, of the structure of a Bayesian network (BIF)."""
+    return _table(text, "bif", names)
+
+
 class _Format(NamedTuple):
     endings: tuple[str, ...]
     to_text: Callable[..., str]
@@ -170,12 +234,18 @@ FORMATS = {
     "graphml": _Format((".graphml", ".xml"), to_graphml, from_graphml),
     "gml": _Format((".gml",), to_gml, from_gml),
 }
+# Formats of one graph, without probabilities.
+STRUCTURES = {
+    "dagitty": _Format(GRAPH_FORMATS["dagitty"].endings, to_dagitty, from_dagitty),
+    "tetrad": _Format(GRAPH_FORMATS["tetrad"].endings, to_tetrad, from_tetrad),
+    "bif": _Format(GRAPH_FORMATS["bif"].endings, to_bif, from_bif),
+}
 
 
 def write_edges(
     graph: Exportable, path: str | PathLike[str], *, file_format: str | None = None, minimum: float = 0.0
 ) -> None:
-    """Write a posterior, or one graph, to a file: csv, json, dot, graphml or gml.
+    """Write a posterior, or one graph, to a file: csv, json, dot, graphml or gml; or one graph: dagitty, tetrad, bif.
 
     Parameters
     ----------
@@ -203,6 +273,8 @@ def read_edges(
     known = _format_of(path, file_format)
     try:
         text = Path(path).read_bytes().decode("utf-8")
+        if file_format is None and (kind := graph_format_of(Path(path).suffix.lower(), text)) is not None:
+            known = STRUCTURES[kind]  # of a .txt the content says which
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -214,15 +286,16 @@ def read_edges(
 
 
 def _format_of(path: str | PathLike[str], file_format: str | None) -> _Format:
+    every = FORMATS | STRUCTURES
     if file_format is not None:
-        if file_format not in FORMATS:
-            raise ConfigError(f"file_format must be one of {', '.join(FORMATS)}, not {file_format!r}")
-        return FORMATS[file_format]
+        if file_format not in every:
+            raise ConfigError(f"file_format must be one of {', '.join(every)}, not {file_format!r}")
+        return every[file_format]
     ending = Path(path).suffix.lower()
-    for known in FORMATS.values():
+    for known in every.values():
         if ending in known.endings:
             return known
-    endings = ", ".join(known.endings[0] for known in FORMATS.values())
+    endings = ", ".join(known.endings[0] for known in every.values())
     raise ConfigError(f"{path}: the ending must be one of {endings}; or say file_format")
 
 
