@@ -39,7 +39,7 @@ from vcuda.infer.selection.models import EXACT_COLUMNS
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, Description
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -93,9 +93,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
         marked = choose_logarithms(given.kinds, given.values, free, request.seed)
     edges = request.edges
-    rows = np.arange(given.n)
-    if given.n > FIRST_ROWS and request.parts:
-        rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    rows = first_rows(given, request.seed) if request.parts else np.arange(given.n)
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
         MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
@@ -106,6 +104,13 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         on_progress=progress,
     )
     return Prepared(given, given.select(rows), marked, tabulation, notes)
+
+
+def first_rows(table: Dataset, seed: int) -> np.ndarray:
+    """The rows that decide which sets count, where parts of the rows follow."""
+    if table.n <= FIRST_ROWS:
+        return np.arange(table.n)
+    return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
 def log_evidence(prepared: Prepared, request: Request) -> float:
@@ -269,6 +274,11 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     return outcome, info
 
 
+def view_of(seed: int, number: int) -> tuple[Description, ...]:
+    """The descriptions of numbers that compete in a part of the rows, the first of which has number 1."""
+    return VIEWS[(seed + number) % len(VIEWS)]
+
+
 def _searched(
     request: Request, prepared: Prepared, engine: Exact | Orders, rows: Sequence[np.ndarray]
 ) -> tuple[list[Outcome], str | None]:
@@ -290,9 +300,7 @@ def _searched(
             report(0.0)
             score = prepared.score
             if request.parts:
-                score = prepared.tabulation.of_part(
-                    some, VIEWS[(request.seed + number) % len(VIEWS)], on_progress=report
-                )
+                score = prepared.tabulation.of_part(some, view_of(request.seed, number), on_progress=report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
@@ -339,20 +347,23 @@ def _problem(request: Request, prepared: Prepared, score: LocalScore, number: in
 
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
-    table = prepared.table
-    values = table.values.copy()
-    kinds = list(table.kinds)
-    for k, kind in enumerate(kinds):
-        if kind in ("number", "count"):
-            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
-    spec = DegenerateGaussian(kinds=tuple(kinds))
-    score = prepare_score(spec, values, table.interventions)
+    values, kinds = by_ranks(prepared.table)
+    score = prepare_score(DegenerateGaussian(kinds=kinds), values, prepared.table.interventions)
     return run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
+
+
+def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The values (n, d) with numbers and counts as normal scores of their ranks, and the kinds that they then have."""
+    values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
+    for k, kind in enumerate(kinds):
+        if kind in ("number", "count"):
+            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
+    return values, tuple(kinds)
 
 
 def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:
