@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from vcuda.checks.rows import copies, sorted_keys
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
 from vcuda.data.reading import as_dataset, new_rows
 from vcuda.errors import DataError
+from vcuda.infer.edge_prior import edge_prior
 from vcuda.posterior.predictions import predictive_of
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
 
 COLUMNS = list("abcd")
 PAGE = Path(__file__).parent.parent / "docs" / "checks.md"
@@ -305,6 +309,25 @@ def test_a_wrong_direction_by_the_shape_of_the_noise_is_a_warning():
     assert set(warning.edges[0]) == {"a", "b"}
 
 
+def test_what_a_wrong_edge_leaves_is_no_fault_of_the_model():
+    """With a curve only one direction describes the rows; a posterior that allows both must not be flagged."""
+    rng = np.random.default_rng(3)
+    cause = rng.normal(size=400)
+    table = pd.DataFrame({"a": cause, "b": np.tanh(1.5 * cause) + 0.2 * rng.normal(size=400)})
+    posterior = vcuda.fit(table, model="additive", engine="exact", checks=False)
+    assert not posterior.checks(table).findings
+    wrong = GraphSamples.from_counts(("a", "b"), np.array([1]), np.array([1]), np.array([0]))
+    right = GraphSamples.from_counts(("a", "b"), np.array([1]), np.array([0]), np.array([1]))
+
+    def open_between(share: float) -> Checks:
+        pool = GraphSamples.joined([wrong, right], [share, 1 - share])
+        both = SampledGraphs(pool, np.array([[0, 1 - share], [share, 0]]), posterior.graph_posterior.predictive)
+        return replace(posterior, graph_posterior=both).checks(table)
+
+    assert {"curves", "spread and causes"} & names_of(open_between(1.0))
+    assert not open_between(0.6).findings
+
+
 # Tables of other kinds ---------------------------------------------------------------------------------------------
 
 
@@ -338,6 +361,18 @@ def test_large_tables_are_checked_by_runs_of_rows():
     warning = checks_of(walks).warnings[0]
     assert warning.check == "order of the rows"
     assert "2,000 of 5,000 rows" in warning.sentence
+
+
+def test_checks_keep_to_their_time():
+    """Columns are left out when time is short, and what was not looked at is said."""
+    table = as_dataset(linear_table(300, 0))
+    posterior = vcuda.fit(table, model="linear", engine="exact", checks=False)
+    edges = edge_prior(4, 0.3)
+    hurried = run.check(posterior, table, edges, seed=0, fit_seconds=-1.0, least_seconds=0.0)
+    assert "3 of 4 columns" in hurried.not_made
+    assert "few rows" in hurried.not_made
+    assert "shape of residuals" in {made.check for made in hurried.made}
+    assert not run.check(posterior, table, edges, seed=0, fit_seconds=10.0).not_made
 
 
 def test_methods_without_residuals_say_so():

@@ -73,9 +73,17 @@ def normal_populations(subject: Subject) -> Populations | None:
     )
     described = float(np.logaddexp(*_normal_joint(groups, values[second])).sum()) - second.size * np.log(scale).sum()
     rows = subject.scaled[known][second]
-    model = sum(
-        float(subject.predictive.column(column, subject.parents(column), rows).log_density.sum()) for column in range(d)
-    )
+
+    def log_density(column: int, parents: np.ndarray) -> float:
+        return float(subject.predictive.column(column, parents, rows).log_density.sum())
+
+    columns = [log_density(column, subject.parents(column)) for column in range(d)]
+    if sum(columns) < described:
+        # Another probable graph may describe them better.
+        for column in range(d):
+            others = [one.parents(column) for one in subject.others([column])] if not subject.late else []
+            columns[column] = max([columns[column], *(log_density(column, own) for own in others)])
+    model = sum(columns)
     unit = [np.sqrt(np.diag(own)) for own in groups.covariances]
     apart = np.abs(groups.means[0] - groups.means[1]) / np.sqrt(0.5 * (unit[0] ** 2 + unit[1] ** 2))
     correlations = [own / np.outer(u, u) for own, u in zip(groups.covariances, unit, strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from vcuda.checks.findings import Checks, Finding, Made, Severity
 from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.statistics import corrected
-from vcuda.checks.subject import SURE, Subject, no_residuals, subject_of
+from vcuda.checks.subject import MOST_COLUMNS, SURE, Subject, no_residuals, subject_of
 from vcuda.data.messages import listed
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ WITH_P_VALUE = (SHAPE, SPREAD, CURVES, PAIRS, PREDICTIVE, ORDER, POPULATIONS)
 COPIES, INFLUENCE, IMPUTATIONS, DESCRIPTIONS = "copied rows", "few rows", "imputations", "another description"
 # Those that speak against whole edges; the others against directions.
 ABOUT_ROWS = (ORDER, POPULATIONS, PAIRS)
+# Those that regress columns again, and are not made when the time is over.
+SLOW = (POPULATIONS, INFLUENCE)
 # The share of a fit's time that checks may take, and the seconds that they may take in any case.
 SHARE_OF_TIME, LEAST_SECONDS = 0.2, 1.0
 # So many edges and columns are named in a sentence.
@@ -50,6 +53,15 @@ MOST_TURNED = 2
 
 Edges = list[tuple[int, int]]
 T = TypeVar("T")
+
+
+OF_RESIDUALS: dict[str, Callable[[Subject], Tested]] = {
+    SHAPE: residuals.shape,
+    SPREAD: residuals.spread,
+    CURVES: residuals.curves,
+    PREDICTIVE: residuals.predictive,
+    PAIRS: residuals.pairs,
+}
 
 
 class _Words(NamedTuple):
@@ -108,6 +120,7 @@ def check(
     *,
     seed: int,
     fit_seconds: float,
+    least_seconds: float = LEAST_SECONDS,
     ordered: bool = True,
 ) -> Checks:
     """Make all checks that the time allows.
@@ -118,15 +131,15 @@ def check(
         The table that was fitted, or a sample of it; ``ordered`` says whether its rows are in their order.
     edges
         The prior of the fit.
-    fit_seconds
-        What the fit took: the checks take at most a fifth of it, or one second.
+    fit_seconds, least_seconds
+        What the fit took: the checks take at most a fifth of it, or so many seconds.
     """
     why = no_residuals(posterior)
     if not why and table.n < LEAST_ROWS:
         why = f"{table.n} rows are too few"
     if why:
         return Checks(not_made=why)
-    return _Run(posterior, table, edges, seed, max(SHARE_OF_TIME * fit_seconds, LEAST_SECONDS), ordered).all()
+    return _Run(posterior, table, edges, seed, max(SHARE_OF_TIME * fit_seconds, least_seconds), ordered).all()
 
 
 def _no_p_value(found: object) -> None:
@@ -149,12 +162,14 @@ class _Run:
             table = table.select(self.copies.first)
         self.started = time.perf_counter()
         self.subject = subject_of(posterior, table, edges, ordered=ordered, seed=seed, deadline=deadline)
+        if len(self.subject.columns) < min(table.d, MOST_COLUMNS):
+            self.skipped.append(f"{table.d - len(self.subject.columns):,} of {table.d:,} columns")
 
     def all(self) -> Checks:
         subject = self.subject
         failed = self._residual_checks()
         if ORDER not in failed:
-            failed |= self._tested({POPULATIONS: lambda: _as_tested(subject, thorough=bool(failed))})
+            failed |= self._tested({POPULATIONS: partial(_populations, thorough=bool(failed))})
         view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
         self._copies()
         self._imputations()
@@ -167,8 +182,8 @@ class _Run:
         return Checks(tuple(self.findings), tuple(self.made), why)
 
     def _timed(self, name: str, run: Callable[[], T], p_value: Callable[[T], float | None] = _no_p_value) -> T | None:
-        """Make one check, unless the time is over."""
-        if self.subject.late:
+        """Make one check, unless the time is over and it takes long."""
+        if name in SLOW and self.subject.late:
             self.skipped.append(name)
             return None
         found = run()
@@ -182,31 +197,39 @@ class _Run:
         """The departures that are significant and matter, by check."""
         subject = self.subject
         if subject.ordered:
-            dependent = self._tested({ORDER: lambda: rows.order(subject).tested})
+            dependent = self._tested({ORDER: lambda one: rows.order(one).tested})
             if dependent:
                 # Other checks take the rows as independent: what they found would be the same thing again.
                 return dependent
-        return self._tested(
-            {
-                SHAPE: lambda: residuals.shape(subject),
-                SPREAD: lambda: residuals.spread(subject),
-                CURVES: lambda: residuals.curves(subject),
-                PREDICTIVE: lambda: residuals.predictive(subject),
-                PAIRS: lambda: residuals.pairs(subject),
-            }
-        )
+        return self._tested(OF_RESIDUALS)
 
-    def _tested(self, checks: dict[str, Callable[[], Tested]]) -> dict[str, list[Departure]]:
+    def _tested(self, checks: dict[str, Callable[[Subject], Tested]]) -> dict[str, list[Departure]]:
         """Make some checks; returns their departures that are significant and matter."""
-        failed, level = dict[str, list[Departure]](), ERROR / len(WITH_P_VALUE)
+        failed = dict[str, list[Departure]]()
         for name, run in checks.items():
-            tested = self._timed(name, run, lambda one: one.p_value)
-            if tested is None:
-                continue
-            found = [one for one in tested.departures if one.matters and corrected(one.p_value, tested.tests) <= level]
-            if found:
-                failed[name] = found
+            found = self._timed(name, partial(self._departures, name, run), lambda one: one[0])
+            if found is not None and found[1]:
+                failed[name] = found[1]
         return failed
+
+    def _departures(self, name: str, run: Callable[[Subject], Tested]) -> tuple[float | None, list[Departure]]:
+        """The p-value of a check, and its departures that are significant and matter, whichever graph is true."""
+        tested = run(self.subject)
+
+        def counts(one: Departure) -> bool:
+            return one.matters and corrected(one.p_value, tested.tests) <= ERROR / len(WITH_P_VALUE)
+
+        def holds(one: Departure) -> bool:
+            """Whether other probable graphs leave a departure there too: what a wrong edge leaves is no fault of the
+            model."""
+            if name in (ORDER, POPULATIONS) or self.subject.late:
+                return True
+            return all(
+                any(counts(found) for again in OF_RESIDUALS.values() for found in again(other).departures)
+                for other in self.subject.others(one.columns)
+            )
+
+        return tested.p_value, [one for one in tested.departures if counts(one) and holds(one)]
 
     def _finding(self, name: str, departures: list[Departure], view: OtherView | None) -> Finding:
         subject, words = self.subject, WORDS[name]
@@ -373,7 +396,7 @@ class _Run:
         return ", ".join(shown) + more
 
 
-def _as_tested(subject: Subject, *, thorough: bool) -> Tested:
+def _populations(subject: Subject, *, thorough: bool) -> Tested:
     """Two populations as one departure; by residuals too, which takes longer, where another check has failed."""
     found = [one for one in (normal_populations(subject), populations(subject) if thorough else None) if one]
     if not found:

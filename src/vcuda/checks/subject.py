@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from vcuda.checks.statistics import normal_scores
 from vcuda.data.dataset import Dataset
 from vcuda.models.prediction import Predictive
 from vcuda.posterior.predictions import predictive_of
+from vcuda.posterior.samples import GraphSamples
 
 if TYPE_CHECKING:
     from vcuda.infer.edge_prior import EdgePrior
@@ -26,6 +29,8 @@ RUN = 100
 MOST_COLUMNS = 200
 # Graphs that are drawn to choose one.
 GRAPHS = 200
+# Other sets of parents with this share of the graphs are probable too; so many of them are tried.
+OTHERS_SHARE, MOST_OTHERS = 0.1, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +60,10 @@ class Subject:
         that an experiment set are drawn: under the model they could not be told from others.
     predictive, scaled
         What the residuals come from, and the rows in its units.
+    held
+        ``(n, d)`` cells of these rows that an experiment set.
+    drawn
+        Graphs of the posterior, to see which others are probable.
     edges
         The prior of the edges.
     """
@@ -70,6 +79,8 @@ class Subject:
     residuals: np.ndarray
     predictive: Predictive
     scaled: np.ndarray
+    held: np.ndarray
+    drawn: GraphSamples
     edges: EdgePrior
     seed: int
     deadline: float
@@ -113,6 +124,42 @@ class Subject:
         pairs = {frozenset((int(i), int(j))): (int(i), int(j)) for i, j in found[order]}
         return list(pairs.values())
 
+    def others(self, columns: Sequence[int]) -> list[Subject]:
+        """The same with other probable graphs: one for each other set of parents that some columns have together in a
+        share of the drawn graphs, the likeliest first.
+
+        They have residuals of these columns, and of others that they exchange an edge with.
+        """
+        used = tuple(self.parents(column).tobytes() for column in columns)
+        counts, graphs = Counter[tuple[bytes, ...]](), dict[tuple[bytes, ...], tuple[float, int]]()
+        for k in range(len(self.drawn)):
+            sources, targets = self.drawn.edges(k)
+            key = tuple(np.sort(sources[targets == column]).astype(np.int64).tobytes() for column in columns)
+            counts[key] += 1
+            agreement = float(_agreement(self.probabilities)[sources, targets].sum())
+            graphs[key] = max(graphs.get(key, (-np.inf, 0)), (agreement, k))
+        likely = [key for key, count in counts.most_common(1 + MOST_OTHERS) if count >= OTHERS_SHARE * len(self.drawn)]
+        return [self._with_graph(columns, *self.drawn.edges(graphs[key][1])) for key in likely if key != used]
+
+    def _with_graph(self, columns: Sequence[int], sources: np.ndarray, targets: np.ndarray) -> Subject:
+        graph = np.zeros_like(self.graph)
+        graph[sources, targets] = True
+        changed = (graph != self.graph).any(axis=0)
+        joined = (graph | self.graph)[:, list(columns)].any(axis=1) | (graph | self.graph)[list(columns)].any(axis=0)
+        used = sorted({*columns, *np.flatnonzero(changed & joined).tolist()} & {*self.columns})
+        residuals, rng = self.residuals.copy(), self.rng(8)
+        for column in used:
+            if changed[column]:
+                own = np.flatnonzero(graph[:, column])
+                unknown = self._unknown(column, own)
+                residuals[:, column] = _residuals(self.predictive, column, own, self.scaled, unknown, rng)
+        return replace(self, columns=tuple(used), graph=graph, residuals=residuals)
+
+    def _unknown(self, column: int, parents: np.ndarray) -> np.ndarray:
+        """The rows ``(n,)`` whose residual of a column cannot be computed."""
+        values = self.table.values[self.rows]
+        return np.isnan(values[:, [column, *parents]]).any(axis=1) | self.held[:, column]
+
     def rows_in_words(self) -> str:
         return f"{self.n:,} rows" if self.n == self.table.n else f"{self.n:,} of {self.table.n:,} rows"
 
@@ -130,9 +177,10 @@ def subject_of(
     """Choose rows, columns and a graph, and compute the residuals; fewer columns where time is short."""
     predictive = predictive_of(posterior.graph_posterior)
     assert predictive is not None
-    rng = np.random.default_rng([seed, 20])
+    rng, started = np.random.default_rng([seed, 20]), time.monotonic()
     probabilities = posterior.edge_probabilities.to_numpy()
-    graph = _probable_graph(posterior, probabilities, rng)
+    drawn = posterior.graph_posterior.sample(rng, posterior.names, GRAPHS)
+    graph = _probable_graph(drawn, probabilities)
     rows, runs = _chosen_rows(table.n, predictive.quick_rows)
     values = table.values[rows]
     held = np.zeros(values.shape, dtype=bool) if table.interventions is None else table.interventions[rows]
@@ -146,12 +194,12 @@ def subject_of(
     scaled = predictive.scaling.apply(present, posterior.names)
     residuals, columns = np.zeros(values.shape), list[int]()
     for column in _chosen_columns(probabilities):
-        if columns and time.monotonic() > deadline:
+        # The checks themselves take some of the time.
+        if columns and time.monotonic() > deadline - 0.3 * (deadline - started):
             break
         parents = np.flatnonzero(graph[:, column])
-        found = predictive.residuals(column, parents, scaled, rng)
         unknown = missing[:, [column, *parents]].any(axis=1) | held[:, column]
-        residuals[:, column] = np.where(unknown, rng.standard_normal(rows.size), found)
+        residuals[:, column] = _residuals(predictive, column, parents, scaled, unknown, rng)
         columns.append(column)
     return Subject(
         names=posterior.names,
@@ -165,10 +213,25 @@ def subject_of(
         residuals=residuals,
         predictive=predictive,
         scaled=scaled,
+        held=held,
+        drawn=drawn,
         edges=edges,
         seed=seed,
         deadline=deadline,
     )
+
+
+def _residuals(
+    predictive: Predictive,
+    column: int,
+    parents: np.ndarray,
+    scaled: np.ndarray,
+    unknown: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """The residuals ``(n,)`` of a column, drawn where they are ``unknown``."""
+    found = predictive.residuals(column, parents, scaled, rng)
+    return np.where(unknown, rng.standard_normal(found.size), found)
 
 
 def _first_known(table: Dataset) -> np.ndarray:
@@ -193,10 +256,9 @@ def _chosen_columns(probabilities: np.ndarray) -> list[int]:
     return np.argsort(-touched, kind="stable")[:MOST_COLUMNS].tolist()
 
 
-def _probable_graph(posterior: Posterior, probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _probable_graph(drawn: GraphSamples, probabilities: np.ndarray) -> np.ndarray:
     """Of some drawn graphs the one that agrees best with the probabilities of joined pairs, then with directions."""
-    drawn = posterior.graph_posterior.sample(rng, posterior.names, GRAPHS)
-    joined = probabilities + probabilities.T - 0.5 + 0.1 * probabilities
+    joined = _agreement(probabilities)
     best, graph = -np.inf, np.zeros(probabilities.shape, dtype=bool)
     for k in range(len(drawn)):
         sources, targets = drawn.edges(k)
@@ -205,3 +267,8 @@ def _probable_graph(posterior: Posterior, probabilities: np.ndarray, rng: np.ran
             best, chosen = agreement, (sources, targets)
     graph[chosen] = True
     return graph
+
+
+def _agreement(probabilities: np.ndarray) -> np.ndarray:
+    """What an edge adds to the agreement of a graph with the probabilities."""
+    return np.asarray(probabilities + probabilities.T - 0.5 + 0.1 * probabilities)
