@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.checks.findings import Checks, Finding
 from vcuda.outputs.exports import read_edges
 
 
@@ -61,7 +62,34 @@ def test_effect(run, posterior, folder):
     assert (found["low"], found["high"]) == expected.interval
     assert found["mean"] == expected.mean
     same(found["curve"], expected.curve)
+    assert found["caveat"] == posterior.caveat
     assert posterior.effect(first, last).sentence in run("effect", folder, first, last).out
+
+
+def test_check_of_a_run(run, posterior, folder, tmp_path):
+    quiet = run("check", folder)
+    assert quiet.code == 0
+    assert posterior.checks().summary in quiet.out
+    assert posterior.status.unseen.sentence in quiet.out
+
+    finding = Finding(
+        "outliers", "warning", ("X1",), (("X1", "X2"),), "One row is far out.", "It hangs on it.", "Look."
+    )
+    doubted = posterior.with_checks(Checks((finding,), posterior.checks().made))
+    doubted.save(tmp_path / "doubted")
+    spoken = run("check", tmp_path / "doubted")
+    assert spoken.code == 3
+    for sentence in ("One row is far out.", "It hangs on it.", "Look.", "Edges in doubt: X1 -> X2."):
+        assert sentence in spoken.out
+    answer = run("check", tmp_path / "doubted", "--json")
+    assert answer.code == 3
+    found = json.loads(answer.out)
+    assert (found["status"], found["status_sentence"]) == ("warning", doubted.status.sentence)
+    assert found["status_parts"] == json.loads(json.dumps(doubted.status.to_json()))
+    assert Checks.from_json(found) == doubted.checks()
+    refused = run("check", folder, "--kind", "X1=label")
+    assert refused.code == 2
+    assert "--kind is about a table" in refused.err
 
 
 @pytest.mark.slow

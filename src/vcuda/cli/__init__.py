@@ -88,7 +88,7 @@ app = typer.Typer(
     epilog="Start with: vcuda fit sachs -o run",
 )
 app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
-app.command(cls=Command, epilog="Example: vcuda check table.csv")(check)
+app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit: vcuda check run")(check)
 app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
 app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
 app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
@@ -129,7 +129,11 @@ def _occupy_closed_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and leave: exit code 0, 2 for errors that the user can fix, 130 after Ctrl-C, otherwise 1."""
+    """Run one command and leave.
+
+    Exit code 0, 2 for errors that the user can fix, 3 where model checks put sure edges in doubt, 130 after Ctrl-C,
+    otherwise 1.
+    """
     _occupy_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -109,6 +109,7 @@ def effect(
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "linear": found.linear,
+                "caveat": found.caveat,
                 "curve": found.curve.to_dict("records"),
             }
         )
@@ -133,6 +134,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
                 "low": low,
                 "high": high,
                 "probability_zero": found.probability_zero,
+                "caveat": found.caveat,
                 "table": found.table.to_dict("records"),
                 "curve": found.curve.to_dict("records"),
             }
@@ -150,6 +152,7 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
             {
                 "probability_zero": found.probability_zero,
                 "risk_difference": None if risk is None else risk._asdict(),
+                "caveat": found.caveat,
                 "table": found.table.to_dict("records"),
             }
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from platform import python_version
@@ -14,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from vcuda.baselines import BASELINES
+from vcuda.checks.findings import Checks
 from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
-from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
@@ -33,8 +33,9 @@ from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
-from vcuda.infer.edge_prior import prior_of_rules
-from vcuda.infer.progress import Progress, silent
+from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
+from vcuda.infer.exact import TimeLimitError
+from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -42,7 +43,7 @@ from vcuda.models import FAMILIES, MODELS
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
-from vcuda.posterior.posterior import Outcome
+from vcuda.posterior.posterior import NOT_CHECKED, Outcome
 from vcuda.posterior.provenance import Provenance
 
 
@@ -138,8 +139,6 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             **kept.to_dict(),
         }
     )
-    if outcome.status.code != "ok":
-        warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=4)
     posterior = Posterior(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
@@ -148,18 +147,35 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         trace=outcome.trace,
         provenance=provenance,
     )
-    if not spec.checks or outcome.status.code == "interrupted":
-        return posterior
-    progress(Progress(1, 1, "checking the model"))
-    posterior = replace(posterior, checked=checks_of_fit(posterior, table, edges))
+    posterior = _checked(posterior, table, edges, spec, progress)
     careful = care_for(posterior.checked, table) if isinstance(table, Dataset) and _may_be_careful(spec) else None
     left = request.seconds_left()
-    if careful in (None, request.careful) or (left is not None and left <= 0):
-        return posterior
-    with one_blas_thread(), bounded_programs():
-        again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
-    posterior = stated_carefully(posterior, again, careful)
-    return replace(posterior, checked=checks_of_fit(posterior, table, edges))
+    if careful not in (None, request.careful) and (left is None or left > 0):
+        try:
+            with one_blas_thread(), bounded_programs():
+                again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
+            posterior = _checked(stated_carefully(posterior, again, careful), table, edges, spec, progress)
+        except (KeyboardInterrupt, TimeLimitError):
+            progress(Progress(1, 1, "stopped: what all rows say is kept"))
+    status = posterior.status
+    for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
+        if part.severity:
+            warnings.warn(part.sentence, category, stacklevel=4)
+    return posterior
+
+
+def _checked(
+    posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
+) -> Posterior:
+    """The posterior with what the model checks found."""
+    checks = NOT_CHECKED
+    if spec.checks and posterior.status.arithmetic.code not in ("interrupted", "failed"):
+        try:
+            progress(Progress(1, 1, "checking the model"))
+            checks = checks_of_fit(posterior, table, edges)
+        except KeyboardInterrupt:
+            checks = Checks(not_made="they were interrupted; posterior.checks(table) makes them")
+    return posterior.with_checks(checks)
 
 
 def _parts(spec: FitSpec, columns: int) -> int:

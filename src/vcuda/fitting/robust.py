@@ -33,7 +33,7 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
     """The posterior with the probabilities of the careful fit; effects and predictions are of all rows."""
     before = posterior.graph_posterior
     found = again.graph_posterior
-    if not isinstance(found, SampledGraphs):
+    if not isinstance(found, SampledGraphs) or again.status.code in ("interrupted", "failed"):
         return posterior
     predictive = before.predictive if isinstance(before, SampledGraphs) else found.predictive
     sure, left = (_sure(one.edge_probabilities()) for one in (before, found))
@@ -51,6 +51,7 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
     return replace(
         posterior,
         graph_posterior=replace(found, predictive=predictive),
+        status=again.status,
         diagnostics=again.diagnostics,
         trace=again.trace,
         provenance=Provenance(made),

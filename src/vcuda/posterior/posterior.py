@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,8 @@ from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
+from vcuda.posterior.status import Status as Status
+from vcuda.posterior.status import caveat_of_effects, edges_in_doubt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,14 +35,6 @@ if TYPE_CHECKING:
     from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
     from vcuda.summaries.why import Why
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far to trust a posterior: a code for programs and a sentence for people."""
-
-    code: Literal["ok", "warning", "interrupted", "failed"]
-    sentence: str
 
 
 def as_sentence(parts: Sequence[str]) -> str:
@@ -172,6 +166,10 @@ class Posterior:
         values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 
+    def with_checks(self, checked: Checks) -> Posterior:
+        """The same posterior with these model checks, and a status that says what they found."""
+        return replace(self, checked=checked, status=self.status.described_by(checked))
+
     def checks(self, data: Any = None) -> Checks:
         """How far the model describes the rows: what the model checks found, and which edges hang on it.
 
@@ -188,6 +186,11 @@ class Posterior:
         from vcuda.fitting.checking import checks_of_table
 
         return checks_of_table(self, data)
+
+    @property
+    def caveat(self) -> str:
+        """What every effect assumes, and which edges the model checks put in doubt."""
+        return caveat_of_effects(self.checked)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -357,7 +360,10 @@ class Posterior:
     def summary(self) -> dict[str, Any]:
         """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
         return self.provenance.summary(
-            self.status, expected_edges=float(self._probabilities.sum()), diagnostics=self.diagnostics
+            self.status,
+            expected_edges=float(self._probabilities.sum()),
+            edges_in_doubt=edges_in_doubt(self.checks()),
+            diagnostics=self.diagnostics,
         )
 
     def __repr__(self) -> str:
