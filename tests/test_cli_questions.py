@@ -151,3 +151,20 @@ def test_a_wrong_name_is_refused_before_the_run_is_loaded(question, run, folder,
     answer = run(*(folder if word == "RUN" else word for word in question))
     assert answer.code == 2
     assert "the posterior has no variable 'Y1'; did you mean 'X1'?" in answer.err
+
+
+def test_why(run, posterior, folder, tmp_path):
+    first, last = posterior.edges().iloc[0][["source", "target"]]
+    expected = posterior.why(first, last)
+    assert parsed(run("why", folder, first, last, "--json")) == expected.to_dict()
+    spoken = run("why", folder, first, last).out
+    assert all(sentence in " ".join(spoken.split()) for sentence in expected.sentences)
+    assert "independences" in spoken
+    table = vcuda.simulate("er", nodes=4, edges=4, rows=80, test_rows=1, seed=0).train.to_frame()
+    vcuda.fit(table, model="additive", engine="exact").save(tmp_path / "additive")
+    refused = run("why", tmp_path / "additive", first, last)
+    assert refused.code == 2
+    assert "--data TABLE" in refused.err
+    table.to_csv(tmp_path / "table.csv", index=False)
+    answer = parsed(run("why", tmp_path / "additive", first, last, "--data", tmp_path / "table.csv", "--json"))
+    assert [line["source"] for line in answer["ladder"]] == ["prior", "independences", "functions"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
+    from vcuda.summaries.why import Why
 
 
 def as_sentence(parts: Sequence[str]) -> str:
@@ -271,6 +272,33 @@ class Posterior:
         from vcuda.summaries.comparison import compare
 
         return compare(self, other)
+
+    def why(
+        self,
+        cause: str,
+        effect: str,
+        *,
+        data: Any = None,
+        subsamples: int | None = None,
+        progress: Callable[[Any], None] | None = None,
+    ) -> Why:
+        """Where the probability of ``cause`` -> ``effect`` comes from: conditional independences, the form of the
+        functions, the noise, experiments or knowledge; and how it changes without one of them.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, where the run does not keep what is needed of it; linear, categorical and mixed
+            models do.
+        subsamples
+            On how many of the parts of the rows that were fitted the table is described, for mixed models; by default
+            as many as take about 20 seconds.
+        progress
+            Called with a :class:`Progress`.
+        """
+        from vcuda.summaries.why import why
+
+        return why(self, cause, effect, data=data, subsamples=subsamples, progress=progress)
 
     def next_experiment(
         self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0
