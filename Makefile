@@ -27,7 +27,8 @@ env: $(READY)
 
 demo: $(READY)
 	@echo "== fitting the bundled Sachs cells: 853 cells, 11 proteins"
-	$(BIN)/vcuda fit sachs -o run-sachs --seed 0
+	@# Exit code 3: done, and the model checks put a sure edge in doubt.
+	$(BIN)/vcuda fit sachs -o run-sachs --seed 0 || test $$? -eq 3
 
 # One thread of BLAS for each worker of pytest: more wait for each other, at nearly twice the processor's time.
 quick test coverage: export OPENBLAS_NUM_THREADS = 1

@@ -319,6 +319,11 @@ RUNS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "other names for the graphs": (config(lambda c: c.update(names=list("abcd"))), "about other columns"),
     "names that are numbers": (config(lambda c: c.update(names=[1, 2, 3, 4])), "no names"),
     "a status of its own": (config(lambda c: c["status"].update(code="<script>")), "no status"),
+    "checks that are a text": (config(lambda c: c.update(checks="<script>")), "no checks"),
+    "a finding of its own severity": (
+        config(lambda c: c.update(checks={"findings": [{"severity": "<b>"}], "made": [], "not_made": ""})),
+        "no checks",
+    ),
     "no engine": (config(lambda c: c["provenance"].pop("engine")), "no engine"),
     "rows that are a text": (config(lambda c: c["provenance"]["data"].update(rows="x")), "no data"),
     "a line of a program in a name": (

@@ -24,6 +24,7 @@ from rich.console import Console
 import vcuda
 import vcuda.fitting.fit
 from vcuda import interrupts
+from vcuda.checks.findings import Checks, Finding
 from vcuda.cli import fitting, main, runs, tables, terminal
 from vcuda.fitting.spec import FitSpec
 from vcuda.outputs.reproduction import shell_line
@@ -268,6 +269,23 @@ def test_a_doubtful_status_is_told_even_when_quiet(status, code, run, fitted, tm
     assert answer == (code, "", "vcuda: Do not trust it.\n")
     assert vcuda.Posterior.load(tmp_path / "run").status.code == status
     assert "Do not trust it." in run("fit", "sachs", "-o", tmp_path / "run").out
+
+
+def test_edges_in_doubt_have_an_exit_code_of_their_own(run, fitted, tmp_path, monkeypatch):
+    found = Finding("order of the rows", "warning", ("X1",), (("X1", "X2"),), "Rows drift.", "", "Take differences.")
+    posterior = vcuda.Posterior.load(fitted)
+    doubted = posterior.with_checks(Checks((found,), posterior.checks().made))
+    monkeypatch.setattr(vcuda.fitting.fit, "fit_table", lambda table, call: doubted)
+    quiet = run("fit", "sachs", "-o", tmp_path / "run", "--quiet")
+    assert quiet == (3, "", f"vcuda: {doubted.status.sentence}\n")
+    spoken = run("fit", "sachs", "-o", tmp_path / "run")
+    assert spoken.code == 3
+    assert f"Status: warning. {doubted.status.sentence}" in spoken.out
+    assert f"What the model checks found: vcuda check {tmp_path / 'run'}" in spoken.out
+    as_json = run("fit", "sachs", "-o", tmp_path / "run", "--json")
+    assert as_json.code == 3
+    summary = json.loads(as_json.out)
+    assert (summary["status"], summary["edges_in_doubt"]) == ("warning", [["X1", "X2"]])
 
 
 def test_a_fit_that_ends_at_its_time_limit_succeeds_with_a_warning(run, fitted, tmp_path, monkeypatch):

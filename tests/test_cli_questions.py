@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.checks.findings import Checks, Finding
 from vcuda.outputs.exports import read_edges
 
 
@@ -61,7 +62,34 @@ def test_effect(run, posterior, folder):
     assert (found["low"], found["high"]) == expected.interval
     assert found["mean"] == expected.mean
     same(found["curve"], expected.curve)
+    assert found["caveat"] == posterior.caveat
     assert posterior.effect(first, last).sentence in run("effect", folder, first, last).out
+
+
+def test_check_of_a_run(run, posterior, folder, tmp_path):
+    quiet = run("check", folder)
+    assert quiet.code == 0
+    assert posterior.checks().summary in quiet.out
+    assert posterior.status.unseen.sentence in quiet.out
+
+    finding = Finding(
+        "outliers", "warning", ("X1",), (("X1", "X2"),), "One row is far out.", "It hangs on it.", "Look."
+    )
+    doubted = posterior.with_checks(Checks((finding,), posterior.checks().made))
+    doubted.save(tmp_path / "doubted")
+    spoken = run("check", tmp_path / "doubted")
+    assert spoken.code == 3
+    for sentence in ("One row is far out.", "It hangs on it.", "Look.", "Edges in doubt: X1 -> X2."):
+        assert sentence in spoken.out
+    answer = run("check", tmp_path / "doubted", "--json")
+    assert answer.code == 3
+    found = json.loads(answer.out)
+    assert (found["status"], found["status_sentence"]) == ("warning", doubted.status.sentence)
+    assert found["status_parts"] == json.loads(json.dumps(doubted.status.to_json()))
+    assert Checks.from_json(found) == doubted.checks()
+    refused = run("check", folder, "--kind", "X1=label")
+    assert refused.code == 2
+    assert "--kind is about a table" in refused.err
 
 
 @pytest.mark.slow
@@ -123,3 +151,20 @@ def test_a_wrong_name_is_refused_before_the_run_is_loaded(question, run, folder,
     answer = run(*(folder if word == "RUN" else word for word in question))
     assert answer.code == 2
     assert "the posterior has no variable 'Y1'; did you mean 'X1'?" in answer.err
+
+
+def test_why(run, posterior, folder, tmp_path):
+    first, last = posterior.edges().iloc[0][["source", "target"]]
+    expected = posterior.why(first, last)
+    assert parsed(run("why", folder, first, last, "--json")) == expected.to_dict()
+    spoken = run("why", folder, first, last).out
+    assert all(sentence in " ".join(spoken.split()) for sentence in expected.sentences)
+    assert "independences" in spoken
+    table = vcuda.simulate("er", nodes=4, edges=4, rows=80, test_rows=1, seed=0).train.to_frame()
+    vcuda.fit(table, model="additive", engine="exact").save(tmp_path / "additive")
+    refused = run("why", tmp_path / "additive", first, last)
+    assert refused.code == 2
+    assert "--data TABLE" in refused.err
+    table.to_csv(tmp_path / "table.csv", index=False)
+    answer = parsed(run("why", tmp_path / "additive", first, last, "--data", tmp_path / "table.csv", "--json"))
+    assert [line["source"] for line in answer["ladder"]] == ["prior", "independences", "functions"]

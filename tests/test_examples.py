@@ -18,7 +18,9 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 # Python with what it printed, if anything, and lines for the shell.
 BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
-PAGES = ["example-sachs", "example-clinic", "example-outcomes"]
+# The second where model checks put sure edges in doubt.
+DONE = (0, 3)
+PAGES = ["example-sachs", "example-clinic", "example-outcomes", "why"]
 
 
 @pytest.mark.slow
@@ -31,14 +33,14 @@ def test_every_block_prints_what_the_page_shows(page, tmp_path, monkeypatch, cap
             if page == "example-clinic":
                 scope["clinic"].to_csv("clinic.csv", index=False)
             for line in content.splitlines():
-                assert run(*shlex.split(line)[1:]).code == 0
+                assert run(*shlex.split(line)[1:]).code in DONE
             continue
         exec(compile(content, page, "exec"), scope)
         printed = capsys.readouterr().out
         assert len(printed.splitlines()) == len(shown.splitlines())
         # Words stay what they are; numbers may differ in their last digits on other machines.
         assert set(re.findall(r"[A-Za-z]{4,}", printed)) == set(re.findall(r"[A-Za-z]{4,}", shown))
-    assert list(tmp_path.glob("*.html"))
+    assert list(tmp_path.glob("*.html")) or not page.startswith("example")
 
 
 def test_the_patients_of_the_example_are_what_the_page_says(tmp_path, monkeypatch, capsys):
@@ -64,8 +66,11 @@ def rewritten(page: str) -> str:
         kind, content, _ = match.groups()
         code = f"```{kind}\n{content}```"
         if kind == "sh":
+            if page == "example-clinic":
+                scope["clinic"].to_csv("clinic.csv", index=False)
             for line in content.splitlines():
-                subprocess.run([sys.executable, "-m", "vcuda", *shlex.split(line)[1:]], check=True)
+                command = [sys.executable, "-m", "vcuda", *shlex.split(line)[1:]]
+                assert subprocess.run(command, check=False).returncode in DONE
             return code
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -294,6 +294,32 @@ def test_a_time_limit_ends_the_fit_with_a_status():
         assert posterior.sample(10).all_acyclic()
 
 
+def walks() -> pd.DataFrame:
+    """Columns that have nothing to do with each other, but each with its own past."""
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)).cumsum(axis=0), columns=["a", "b", "c"])
+
+
+def test_sure_edges_of_random_walks_are_a_warning():
+    with pytest.warns(vcuda.ModelCheckWarning, match="sure edge.* in doubt: The rows depend on those before them"):
+        posterior = vcuda.fit(walks(), model="linear", noise="unequal", engine="exact")
+    status = posterior.status
+    assert (status.code, status.arithmetic.code, status.description.code) == ("warning", "ok", "warning")
+    assert status.sentence.startswith(status.description.sentence)
+    assert posterior.summary()["edges_in_doubt"]
+    without = vcuda.fit(walks(), model="linear", noise="unequal", engine="exact", checks=False)
+    assert (without.status.code, without.status.description.code) == ("ok", "not checked")
+
+
+def test_an_interrupt_of_the_checks_keeps_the_fit():
+    def stop(progress):
+        if progress.detail == "checking the model":
+            raise KeyboardInterrupt
+
+    posterior = vcuda.fit(walks(), model="linear", noise="unequal", engine="exact", progress=stop)
+    assert posterior.status.arithmetic.code == "ok"
+    assert "they were interrupted" in posterior.status.description.sentence
+
+
 def test_a_fit_uses_one_thread_of_blas(table):
     """So that the same seed gives the same digits on any number of cores."""
     seen = set()

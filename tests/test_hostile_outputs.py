@@ -54,6 +54,10 @@ def hostile_run(folder, names):
         made["data"] |= {"source": f"../../{WORDS}/t.csv", "notes": [WORDS]}
         made["choice"]["sentences"] = [WORDS]
         made["versions"]["vcuda"] = WORDS
+        finding = {"severity": "warning", "columns": [WORDS], "edges": [list(names[:2])], "statistic": 1.0}
+        finding |= dict.fromkeys(("check", "sentence", "changes", "remedy"), WORDS)
+        checked = {"check": WORDS, "p_value": 0.5, "seconds": 0.1, "rows": 9}
+        seen["checks"] = {"findings": [finding | {"p_value": 0.1}], "made": [checked], "not_made": WORDS}
         made["knowledge"] = {"roots": [names[0]], "tiers": [[names[1]], [names[2]]]}
 
     hostile.config(change)(folder)

@@ -473,7 +473,7 @@ def test_the_status_is_the_worst_of_the_fillings(gappy, monkeypatch):
     with pytest.warns(ConvergenceWarning):
         fitted = vcuda.fit(gappy, model="linear", engine="exact", imputations=3)
     assert fitted.status.code == "warning"
-    assert fitted.status.sentence == "In 2 of 3 imputations of the missing values: it was warning."
+    assert fitted.status.arithmetic.sentence == "In 2 of 3 imputations of the missing values: it was warning."
 
 
 def few_values_of_b(seed: int) -> pd.DataFrame:

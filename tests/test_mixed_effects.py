@@ -133,7 +133,7 @@ def test_without_a_path_there_is_exactly_no_effect(posterior):
     found = posterior.effect("plan", "age")
     assert found.probability_zero == 1
     assert not found.draws.any()
-    assert found.sentence == "Setting plan changes nothing in age: with probability 1.00 not at all."
+    assert found.answer == "Setting plan changes nothing in age: with probability 1.00 not at all."
     assert posterior.effect("visits", "income").probability_zero == 1
 
 

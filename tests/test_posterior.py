@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.checks.findings import Checks, Finding, Made
 from vcuda.errors import DataError, RunError
 from vcuda.infer.straight_through import StraightThrough
+from vcuda.posterior.status import ASSUMED, UNSEEN, Status
 from vcuda.posterior.storage import FILES
 
 ENGINE = StraightThrough(epochs=60, restarts=2, graph_samples=2, check_every=5)
@@ -176,3 +178,100 @@ def test_summary_tells_what_the_issue_asks(posterior):
         assert key in summary
     assert summary["engine"] == "straight-through"
     assert summary["seed"] == 4
+
+
+# ---- the status and its parts
+
+MADE = (Made("order of the rows", 1e-9, 0.1, 500),)
+DRIFT = Finding(
+    check="order of the rows",
+    severity="warning",
+    columns=("X1", "X2"),
+    edges=(("X1", "X2"), ("X2", "X3"), ("X4", "X3"), ("X4", "X5")),
+    sentence="The rows depend on those before them.",
+    changes="These edges may be two columns that drift side by side.",
+    remedy="Take differences of neighbouring rows.",
+    statistic=9.0,
+    p_value=1e-9,
+)
+NOTE = Finding("shape of residuals", "note", ("X1",), (), "Tails are heavy.", "It changes no sure edge.", "")
+
+
+def test_before_the_checks_a_status_speaks_of_the_arithmetic():
+    status = Status("ok", "The chains agree.")
+    assert (status.code, status.sentence) == ("ok", "The chains agree.")
+    assert status.arithmetic == ("ok", "The chains agree.")
+    assert status.description.code == "not checked"
+    assert status.unseen == UNSEEN
+
+
+@pytest.mark.parametrize("arithmetic", ["ok", "warning", "interrupted", "failed"])
+@pytest.mark.parametrize("findings", [(), (NOTE,), (NOTE, DRIFT)], ids=["nothing", "note", "warning"])
+def test_the_code_is_the_worse_part_and_the_sentence_leads_with_the_weakest(arithmetic, findings):
+    status = Status(arithmetic, "The arithmetic.").described_by(Checks(findings, MADE))
+    described = "warning" if DRIFT in findings else "ok"
+    assert status.arithmetic == (arithmetic, "The arithmetic.")
+    assert status.description.code == described
+    order = ["ok", "warning", "interrupted", "failed"]
+    assert status.code == max(arithmetic, described, key=order.index)
+    if arithmetic == "failed":
+        assert status.sentence == "The arithmetic."
+        return
+    leads = "The arithmetic." if order.index(arithmetic) > order.index(described) else status.description.sentence
+    assert status.sentence.startswith(leads)
+    for part in (status.arithmetic, status.description, status.unseen):
+        assert status.sentence.count(part.sentence) == 1
+    for word in ("unmeasured confounding", "selection", "measurement error"):
+        assert word in status.sentence
+
+
+def test_a_warning_names_the_edges_the_reason_and_the_remedy():
+    sentence = Status("ok", "Fine.").described_by(Checks((DRIFT, NOTE), MADE)).description.sentence
+    assert sentence == (
+        "The model checks put 4 sure edges (X1 -> X2, X2 -> X3, X4 -> X3 and 1 more) in doubt: The rows depend on "
+        "those before them. Take differences of neighbouring rows."
+    )
+    quiet = Status("ok", "Fine.").described_by(Checks((NOTE,), MADE, "time was too short for: outliers"))
+    assert quiet.description.sentence == (
+        "The model checks found nothing that puts a sure edge in doubt (1 note); time was too short for: outliers."
+    )
+    unchecked = Status("ok", "Fine.").described_by(Checks(not_made="12 rows are too few"))
+    assert (unchecked.code, unchecked.description.code) == ("ok", "not checked")
+    assert "12 rows are too few" in unchecked.description.sentence
+
+
+def test_other_checks_take_the_place_of_earlier_ones():
+    status = Status("ok", "Fine.").described_by(Checks((DRIFT,), MADE))
+    assert status.described_by(Checks((), MADE)) == Status("ok", "Fine.").described_by(Checks((), MADE))
+
+
+def test_the_status_of_checks_is_stored(posterior, tmp_path):
+    doubted = posterior.with_checks(Checks((DRIFT,), MADE))
+    doubted.save(tmp_path / "run")
+    again = vcuda.Posterior.load(tmp_path / "run")
+    assert again.checks() == doubted.checks()
+    assert again.status == doubted.status
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary == json.loads(json.dumps(again.summary()))
+    assert summary["edges_in_doubt"] == [list(edge) for edge in DRIFT.edges]
+    assert {name: part["code"] for name, part in summary["status_parts"].items()} == {
+        "arithmetic": posterior.status.arithmetic.code,
+        "description": "warning",
+        "unseen": "not checked",
+    }
+    # Programs of before find the arithmetic where it was.
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["status"]
+    assert stored == posterior.status.arithmetic._asdict()
+
+
+def test_effects_say_what_they_assume(posterior):
+    assert posterior.caveat == ASSUMED
+    doubted = posterior.with_checks(Checks((DRIFT,), MADE))
+    found = doubted.effect("X1", "X2", draws=10)
+    assert found.sentence == f"{found.answer} {doubted.caveat}"
+    assert (
+        "The model checks put X1 -> X2, X2 -> X3, X4 -> X3 and 1 more in doubt, and with them every effect that hangs "
+        "on them."
+    ) in found.sentence
+    assert found.sentence.endswith(ASSUMED)
+    assert posterior.effect("X1", "X2", draws=10).sentence.endswith(f"not at all. {ASSUMED}")

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import vcuda
+from vcuda.checks.findings import Checks, Finding, Made
 from vcuda.data.formats import TABLE_ENDINGS
 from vcuda.errors import RunError
 from vcuda.graphs import is_dag
@@ -25,7 +26,7 @@ from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior import GraphSamples, Posterior, Status
 from vcuda.posterior.sampled import SampledGraphs
 
-SECTIONS = ("asked", "supported", "trust", "graph", "edges", "effects", "checks", "again")
+SECTIONS = ("short", "asked", "supported", "trust", "graph", "edges", "effects", "checks", "notes", "again")
 HOSTILE = (
     "<img src=x onerror=\"window.hacked='image'\">",
     "</script><script>window.hacked='script'</script><!--",
@@ -172,17 +173,67 @@ def test_it_tells_what_was_asked_found_and_how_to_repeat_it(plain, plain_page):
     for part in (
         "60 rows, 4 columns",
         "linear: each variable is a weighted sum",
-        plain.status.sentence,
+        plain.status.arithmetic.sentence,
+        plain.status.description.sentence,
+        plain.status.unseen.sentence,
+        plain.checks().summary,
         plain.consensus().rule,
         "gives all graphs of one Markov equivalence class the same score",
         "log evidence",
         made["data"]["fingerprint"],
         made["versions"]["jax"],
-        "The checks found nothing to note.",
+        "Nothing odd was found in the table.",
     ):
         assert part in words
     strongest = plain.edges().iloc[0]
     assert f"{strongest.probability:.3f}" in words
+
+
+def test_the_first_screen_says_what_was_found_how_sure_and_what_could_be_wrong(plain, plain_page):
+    page = Page(plain_page)
+    words = " ".join(page.words)
+    first = words[: words.index("The graph")]
+    for part in ("What was found", "How sure it is", "What could be wrong", "No model check warns"):
+        assert part in first
+    assert plain.status.unseen.sentence in first
+    assert "nats" not in first
+    assert "1.00" not in first
+    assert "over 99 %" in first
+    # Sound arithmetic is no verdict on the result: nothing is green, and nobody is told to rely on it.
+    assert "reliable" not in words
+    assert ("class", "verdict ok") in page.attributes
+
+
+def test_findings_are_shown_with_their_edges_and_remedies(plain):
+    strongest = plain.edges().iloc[0]
+    finding = Finding(
+        check="order of the rows",
+        severity="warning",
+        columns=plain.names[:2],
+        edges=((strongest.source, strongest.target),),
+        sentence="Rows <i>drift</i>.",
+        changes="It may be drift alone.",
+        remedy="Take differences.",
+    )
+    made = (Made("order of the rows", 1e-9, 0.1, 60), Made("duplicated rows", None, 0.0, 60))
+    doubted = plain.with_checks(Checks((finding,), made))
+    page = Page(report_page(doubted))
+    words = " ".join(page.words)
+    first = words[: words.index("The graph")]
+    assert "Some of the sure edges are likely wrong" in first
+    assert "1 sure edge is in doubt" in first
+    assert "Rows <i>drift</i>." in first
+    assert "in doubt" in first
+    assert "i" not in page.tags
+    checks = words[words.index("Checks: does the model describe the rows?") :]
+    for part in (doubted.checks().summary, finding.changes, finding.remedy, "1e-09", "duplicated rows"):
+        assert part in checks
+    assert f"{strongest.source} → {strongest.target}" in checks
+    assert doubted.caveat in words
+    data = page.data
+    ends = {frozenset((strongest.source, strongest.target))}
+    drawn = zip(data["source"], data["target"], data["doubted"], strict=True)
+    assert all((frozenset((data["names"][i], data["names"][j])) in ends) == marked for i, j, marked in drawn)
 
 
 def test_choices_notes_and_knowledge_are_told():
@@ -380,7 +431,7 @@ def test_text_stands_out_in_light_and_in_dark(plain_page):
     assert len(palettes) == 3  # light, dark, paper
     for palette in palettes:
         for ground in ("ground", "raised"):
-            for ink in ("ink", "faint", "link", "cause", "effect", "edge", "ok", "caution", "bad"):
+            for ink in ("ink", "faint", "link", "cause", "effect", "edge", "caution", "bad"):
                 light, dark = sorted((_luminance(palette[ground]), _luminance(palette[ink])), reverse=True)
                 assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)  # WCAG, level AA
 

@@ -88,7 +88,10 @@ def test_how_it_was_made_is_still_told(run):
     summary = posterior.summary()
     assert summary["rows"] == 54
     assert summary["seed"] == 1
-    assert posterior.status.sentence
+    assert posterior.status.description.code == "not checked"
+    assert posterior.status.code == posterior.status.arithmetic.code
+    assert posterior.status.arithmetic.sentence in posterior.status.sentence
+    assert "posterior.checks(table) makes them" in posterior.status.sentence
     assert posterior.provenance["versions"]["vcuda"]
     assert posterior.consensus().graph.shape == (4, 4)
 

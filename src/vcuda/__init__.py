@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vcuda.errors import DataError as DataError
     from vcuda.errors import KnowledgeError as KnowledgeError
     from vcuda.errors import MissingExtraError as MissingExtraError
+    from vcuda.errors import ModelCheckWarning as ModelCheckWarning
     from vcuda.errors import RunError as RunError
     from vcuda.errors import VcudaError as VcudaError
     from vcuda.estimator import CausalPosterior as CausalPosterior
@@ -88,6 +89,7 @@ _HOMES = {
         "ClusterError",
         "MissingExtraError",
         "ConvergenceWarning",
+        "ModelCheckWarning",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

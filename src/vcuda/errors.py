@@ -34,3 +34,7 @@ class MissingExtraError(VcudaError, ImportError):
 
 class ConvergenceWarning(UserWarning):
     """The posterior is there, but its status says not to trust it yet."""
+
+
+class ModelCheckWarning(UserWarning):
+    """The posterior is there, but the model checks say that edges it is sure of are likely wrong."""

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from vcuda import interrupts
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report
+from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, why
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -88,10 +88,11 @@ app = typer.Typer(
     epilog="Start with: vcuda fit sachs -o run",
 )
 app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
-app.command(cls=Command, epilog="Example: vcuda check table.csv")(check)
+app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit: vcuda check run")(check)
 app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
 app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
 app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
+app.command(cls=Command, epilog="Example: vcuda why run Mek Erk")(why)
 app.command("next", cls=Command, epilog="Example: vcuda next run --already Mek")(next_experiment)
 app.command(cls=Command, epilog="Example: vcuda compare run other-run")(compare)
 app.command(cls=Command, epilog="Example: vcuda report run -o report.html")(report)
@@ -128,7 +129,11 @@ def _occupy_closed_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and leave: exit code 0, 2 for errors that the user can fix, 130 after Ctrl-C, otherwise 1."""
+    """Run one command and leave.
+
+    Exit code 0, 2 for errors that the user can fix, 3 where model checks put sure edges in doubt, 130 after Ctrl-C,
+    otherwise 1.
+    """
     _occupy_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

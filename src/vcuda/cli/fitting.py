@@ -14,7 +14,7 @@ import typer
 
 from vcuda import interrupts
 from vcuda.cli.fit_options import current_flags, knowledge_from_options, takes_fit_options
-from vcuda.cli.options import Json, OptionalTable
+from vcuda.cli.options import EDGES_IN_DOUBT, Json, OptionalTable
 from vcuda.cli.resuming import (
     clear_drafts,
     go_on_with,
@@ -39,7 +39,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
-from vcuda.errors import ConfigError, ConvergenceWarning, RunError
+from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
 
 if TYPE_CHECKING:
@@ -196,7 +196,8 @@ def fit(
     with StopOnRequest() as stop, FolderLock(run), warnings.catch_warnings():
         clear_drafts(run)
         # The status says the same, and is printed below.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        for category in (ConvergenceWarning, ModelCheckWarning):
+            warnings.simplefilter("ignore", category)
         if not quiet:
             if resume is None and checkpoint.has_request:
                 say(console, f"A fit in {run} has not ended; this one takes its place.")
@@ -240,6 +241,8 @@ def fit(
         raise typer.Exit(interrupts.EXIT_CODE)
     if posterior.status.code == "failed":
         raise typer.Exit(1)
+    if posterior.checks().warnings:
+        raise typer.Exit(EDGES_IN_DOUBT)
 
 
 def _report(posterior: Posterior, run: Path) -> None:
@@ -273,6 +276,8 @@ def _report(posterior: Posterior, run: Path) -> None:
     files = ["edges.csv (all edges)", "summary.json", "config.json", "posterior.npz"]
     files += [name for name in ("samples.npz", "report.html") if (run / name).exists()]
     say(console, f"Written to {run}: {', '.join(files)}.")
+    if posterior.checks().findings:
+        suggest(console, f"vcuda check {quoted}", label="What the model checks found")
     suggest(console, f"vcuda sample {quoted} -n 100")
     suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
     suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

@@ -1,4 +1,4 @@
-"""Commands that answer questions about a run folder: edges, paths, effects, comparisons, the next experiment."""
+"""Commands that answer questions about a run folder: edges, their sources, paths, effects, the next experiment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from vcuda.arguments import position
 from vcuda.cli.options import Json, Run, Seed
-from vcuda.cli.terminal import results, say, shortened, show_json, show_table
+from vcuda.cli.terminal import remarks, results, say, shortened, show_json, show_table, shown_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,6 +109,7 @@ def effect(
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "linear": found.linear,
+                "caveat": found.caveat,
                 "curve": found.curve.to_dict("records"),
             }
         )
@@ -133,6 +134,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
                 "low": low,
                 "high": high,
                 "probability_zero": found.probability_zero,
+                "caveat": found.caveat,
                 "table": found.table.to_dict("records"),
                 "curve": found.curve.to_dict("records"),
             }
@@ -150,6 +152,7 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
             {
                 "probability_zero": found.probability_zero,
                 "risk_difference": None if risk is None else risk._asdict(),
+                "caveat": found.caveat,
                 "table": found.table.to_dict("records"),
             }
         )
@@ -157,6 +160,43 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
     say(results(), found.sentence)
     say(results(), f"Probabilities of {found.outcome} when {found.cause} is set, with the band that holds 90 %:")
     _show(found.table, len(found.table))
+
+
+def why(
+    run: Run,
+    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable where the edge starts.")],
+    effect: Annotated[str, typer.Argument(metavar="EFFECT", help="The variable where it ends.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help="The table that was fitted, where the run does not keep its rows.", show_default=False),
+    ] = None,
+    subsamples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Parts of the rows that are described, of those that were fitted; by default as many as take about "
+            "20 seconds.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Where does the probability of an edge come from, and what decides it?"""
+    _check_variables(run, cause, effect)
+    from vcuda.posterior import Posterior
+
+    console = remarks()
+    with shown_progress(console, quiet=as_json or not console.is_interactive, doing="Describing") as progress:
+        found = Posterior.load(run).why(cause, effect, data=data, subsamples=subsamples, progress=progress)
+    if as_json:
+        show_json(found.to_dict())
+        return
+    say(results(), *found.sentences)
+    for title, table in found.tables():
+        say(results(), title)
+        _show(table, len(table))
+    if found.notes:
+        say(results(), *found.notes)
 
 
 def next_experiment(

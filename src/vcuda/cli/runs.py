@@ -1,16 +1,20 @@
-"""``vcuda sample`` and ``vcuda evaluate``, on a folder that ``vcuda fit`` wrote."""
+"""``vcuda sample``, ``evaluate`` and ``check``, on a folder that ``vcuda fit`` wrote."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vcuda.cli.options import Json, Run, Seed
+from vcuda.cli.options import EDGES_IN_DOUBT, Json, Run, Seed
 from vcuda.cli.terminal import drafts, results, say, show_json, show_table
 from vcuda.errors import ConfigError
 
+if TYPE_CHECKING:
+    from vcuda.posterior import Posterior
+
+EDGES_LISTED = 20
 MEANINGS = {
     "auroc": "chance that a true edge ranks above a pair without one; 0.5 is guessing, 1 perfect",
     "average_precision": "precision averaged over recall; guessing gives the share of true edges",
@@ -104,3 +108,62 @@ def evaluate(
         {"metric": "left", "value": "right", "meaning": "left"},
         ((name.replace("_", " "), f"{value:.4g}", MEANINGS.get(name, "")) for name, value in numbers.items()),
     )
+
+
+def is_run(path: str) -> bool:
+    """Whether a path is a folder that ``vcuda fit`` wrote, and no table."""
+    from vcuda.posterior.archives import is_ordinary
+
+    return all(is_ordinary(Path(path) / name) for name in ("config.json", "posterior.npz"))
+
+
+def show_model_checks(run: Path, *, as_json: bool) -> None:
+    """Print what the model checks of a run found; exit code 3 where they put sure edges in doubt."""
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    checks, status = posterior.checks(), posterior.status
+    if as_json:
+        show_json(
+            {
+                "run": str(run),
+                "status": status.code,
+                "status_sentence": status.sentence,
+                "status_parts": status.to_json(),
+                **checks.to_json(),
+            }
+        )
+    else:
+        _print_findings(posterior)
+    if checks.warnings:
+        raise typer.Exit(EDGES_IN_DOUBT)
+
+
+def _print_findings(posterior: Posterior) -> None:
+    from vcuda.posterior.posterior import as_sentence
+    from vcuda.posterior.status import edges_in_words
+
+    console, checks, status, summary = results(), posterior.checks(), posterior.status, posterior.summary()
+    size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
+    say(
+        console,
+        f"Model {summary['model']} of {size} of {posterior.provenance['data']['source']}.",
+        f"Status: {status.code}. {checks.summary}",
+    )
+    for finding in checks:
+        say(console, "", f"{finding.severity.capitalize()}, {finding.check}: {finding.sentence}")
+        if finding.edges:
+            say(console, f"  Edges in doubt: {edges_in_words(finding.edges, most=EDGES_LISTED)}.")
+        say(console, *(f"  {said}" for said in (finding.changes, finding.remedy) if said))
+    if checks.made and checks.not_made:
+        say(console, "", as_sentence([checks.not_made]))
+    say(console, "", status.unseen.sentence, status.arithmetic.sentence, "")
+    if checks.made:
+        show_table(
+            console,
+            {"check": "left", "p-value": "right", "rows": "right", "seconds": "right"},
+            (
+                (one.check, "" if one.p_value is None else f"{one.p_value:.2g}", f"{one.rows:,}", f"{one.seconds:.2f}")
+                for one in checks.made
+            ),
+        )

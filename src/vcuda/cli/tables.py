@@ -1,4 +1,4 @@
-"""``vcuda check``, ``vcuda simulate`` and ``vcuda datasets``: tables before a fit."""
+"""``vcuda check``, ``vcuda simulate`` and ``vcuda datasets``: tables before a fit; ``vcuda check`` takes runs too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vcuda.cli.fit_options import current_flags, takes_fit_options
-from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, Table
+from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, TableOrRun
+from vcuda.cli.runs import is_run, show_model_checks
 from vcuda.cli.terminal import drafts, remarks, results, say, shortened, show_json, show_table, suggest
 from vcuda.errors import ConfigError, RunError
 from vcuda.fitting.spec import OPTIONS, FitSpec
@@ -32,14 +33,25 @@ Spread = Literal["constant", "causes"]
 @takes_fit_options(
     "interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header", "sheet", "query"
 )
-def check(table: Table, as_json: Json = False, **given: Any) -> None:
-    """Say what is in a table, which kind each column has, and whether it can be used, without fitting anything."""
+def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
+    """Say what is in a table and whether it can be used; of a run, whether its model describes the rows.
+
+    Of a table: the kind of each column, what is odd, and what a fit would refuse; nothing is fitted. Of a run: what the
+    model checks found, which edges are in doubt, and what to do; exit code 3 where edges that it is sure of are likely
+    wrong.
+    """
+    options = current_flags(given)
+    if is_run(table):
+        about_tables = [OPTIONS[name].flag for name, value in options.items() if value != OPTIONS[name].default]
+        if about_tables:
+            raise ConfigError(f"{about_tables[0]} is about a table, and {shortened(table)} is a run; leave it out")
+        show_model_checks(Path(table), as_json=as_json)
+        return
     from vcuda.data.conversion.databases import shown_address
     from vcuda.data.examination import TableError, described
     from vcuda.data.interventions import in_words
     from vcuda.data.streaming import StreamedTable
 
-    options = current_flags(given)
     try:
         data = FitSpec(**options).open(table)
     except TableError as error:
@@ -232,4 +244,4 @@ def datasets() -> None:
             f"  Licence: {card.licence}",
             f"  Note: {card.note}",
         )
-        suggest(console, f"vcuda fit {name} -o run && vcuda evaluate run --truth {name}", label="  Try")
+        suggest(console, f"vcuda fit {name} -o run; vcuda evaluate run --truth {name}", label="  Try")

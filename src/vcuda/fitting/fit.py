@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from platform import python_version
@@ -20,19 +19,23 @@ from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.streaming import StreamedTable
-from vcuda.errors import ConfigError, ConvergenceWarning
+from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
+from vcuda.fitting.robust import care_for, stated_carefully
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
+from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
-from vcuda.infer.edge_prior import prior_of_rules
-from vcuda.infer.progress import Progress, silent
+from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
+from vcuda.infer.exact import TimeLimitError
+from vcuda.infer.progress import Progress, ProgressCallback, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -106,13 +109,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=subsamples_of(table.d) if spec.subsamples is None else spec.subsamples,
+            parts=_parts(spec, table.d),
+            careful=Careful() if spec.robust else None,
         )
-        if table.missing is None:
-            outcome, info = route(request, *asked)
-        else:
-            by_evidence = model == "auto" and spec.preset != "paper"
-            outcome, info = fit_imputed(request, route, asked, count=spec.imputations, by_evidence=by_evidence)
+        outcome, info = _routed(request, route, asked)
         kept.status = outcome.status
     notes = [*table.notes, *info.pop("notes", ())]
     info["choice"]["sentences"][:0] = kind_sentences + row_sentences
@@ -139,8 +139,6 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             **kept.to_dict(),
         }
     )
-    if outcome.status.code != "ok":
-        warnings.warn(outcome.status.sentence, ConvergenceWarning, stacklevel=4)
     posterior = Posterior(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
@@ -149,11 +147,55 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         trace=outcome.trace,
         provenance=provenance,
     )
-    if not spec.checks or outcome.status.code == "interrupted":
-        why = "the fit was interrupted" if spec.checks else "they were not asked for"
-        return replace(posterior, checked=Checks(not_made=f"{why}; posterior.checks(table) makes them"))
-    progress(Progress(1, 1, "checking the model"))
-    return replace(posterior, checked=checks_of_fit(posterior, table, edges))
+    posterior = _checked(posterior, table, edges, spec, progress)
+    careful = care_for(posterior.checked, table) if isinstance(table, Dataset) and _may_be_careful(spec) else None
+    left = request.seconds_left()
+    if careful not in (None, request.careful) and (left is None or left > 0):
+        try:
+            with one_blas_thread(), bounded_programs():
+                again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
+            posterior = _checked(stated_carefully(posterior, again, careful), table, edges, spec, progress)
+        except (KeyboardInterrupt, TimeLimitError):
+            progress(Progress(1, 1, "stopped: what all rows say is kept"))
+    status = posterior.status
+    for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
+        if part.severity:
+            warnings.warn(part.sentence, category, stacklevel=4)
+    return posterior
+
+
+def _checked(
+    posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
+) -> Posterior:
+    """The posterior with what the model checks found."""
+    why = "the fit did not come to its end" if spec.checks else "they were not asked for"
+    checks = Checks(not_made=f"{why}; posterior.checks(table) makes them")
+    if spec.checks and posterior.status.arithmetic.code not in ("interrupted", "failed"):
+        try:
+            progress(Progress(1, 1, "checking the model"))
+            checks = checks_of_fit(posterior, table, edges)
+        except KeyboardInterrupt:
+            checks = Checks(not_made="they were interrupted; posterior.checks(table) makes them")
+    return posterior.with_checks(checks)
+
+
+def _parts(spec: FitSpec, columns: int) -> int:
+    """Parts of the rows whose answers are averaged."""
+    if spec.subsamples is not None:
+        return spec.subsamples
+    return 0 if spec.robust is False else subsamples_of(columns)
+
+
+def _may_be_careful(spec: FitSpec) -> bool:
+    """Whether the checks may ask for another fit: of models with scores, unless that was declined."""
+    return spec.robust is not False and spec.subsamples is None and _route(spec) is fit_by_scores
+
+
+def _routed(request: Request, route: Route, asked: Asked) -> tuple[Outcome, dict[str, Any]]:
+    if request.table.missing is None:
+        return route(request, *asked)
+    by_evidence = asked.model == "auto" and request.spec.preset != "paper"
+    return fit_imputed(request, route, asked, count=request.spec.imputations, by_evidence=by_evidence)
 
 
 def _needs_no_rows(spec: FitSpec) -> bool:
@@ -182,12 +224,12 @@ def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tupl
     open_choice = model == "auto" and noise is None and not request.standardise
     if open_choice and request.table.d <= MOST_COLUMNS and takes_sets(engine):
         return fit_numbers(request, model, noise, engine)
-    return fit_scored(request, model, noise, engine)
+    return carefully(request, lambda one: fit_scored(one, model, noise, engine))
 
 
 def versions() -> dict[str, str]:
     """Of everything that may change a number."""
-    packages = ("vcuda", "jax", "jaxlib", "numpy", "scipy", "optax")
+    packages = ("vcuda", "jax", "jaxlib", "numpy", "scipy", "optax", "numba")
     return {"python": python_version(), **{package: version(package) for package in packages}}
 
 

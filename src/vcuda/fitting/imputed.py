@@ -22,6 +22,7 @@ from vcuda.infer.workers import SERIAL
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
+from vcuda.posterior.status import STATUS_CODES
 
 Info = dict[str, Any]
 # From a request, model, noise and engine to an outcome and what the run records about it.
@@ -33,7 +34,6 @@ IMPUTATION_SD = 0.3
 IMPUTATION_RANGE = 0.8
 MONTE_CARLO_ERRORS = 3.0
 EDGES_NAMED = 3
-WORST_LAST = ("ok", "warning", "interrupted", "failed")
 
 
 class Asked(NamedTuple):
@@ -339,7 +339,7 @@ def _missing_sentence(table: Dataset, made: int, differences: np.ndarray, *, by_
 
 def _status(outcomes: list[Outcome], count: int, stopped: str | None, trouble: list[str]) -> Status:
     """The worst of the members, whether all imputations were fitted, and the trouble that they have together."""
-    worst = max(outcomes, key=lambda outcome: WORST_LAST.index(outcome.status.code)).status
+    worst = max(outcomes, key=lambda outcome: STATUS_CODES.index(outcome.status.code)).status
     if worst.code == "ok" and stopped is None:
         return Status("warning", as_sentence(trouble)) if trouble else worst
     said = worst.sentence[:1].lower() + worst.sentence[1:].removesuffix(".")

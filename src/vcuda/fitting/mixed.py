@@ -23,6 +23,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.data.scaling import Scaling
 from vcuda.fitting.outcomes import described, restored
+from vcuda.fitting.parts import averaged, carefully, parts_of
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
@@ -34,11 +35,11 @@ from vcuda.infer.orders import Orders
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
-from vcuda.infer.selection.models import EXACT_COLUMNS, Choice
+from vcuda.infer.selection.models import EXACT_COLUMNS
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, Description
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -46,17 +47,11 @@ from vcuda.models.mixed.spec import Mixed
 from vcuda.models.mixed.tables import MAX_PARENTS, MixedTable, Tabulation
 from vcuda.models.protocol import LocalScore
 from vcuda.models.tabulated import TabulatedScore
-from vcuda.posterior.posterior import Outcome, Status, as_sentence
-from vcuda.posterior.sampled import SampledGraphs
-from vcuda.posterior.samples import GraphSamples
+from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
-# Parts have two thirds of the rows of a small table. No model is quite true, so that what can be learned from more rows
-# is bounded: the odds of a part (rows in it to rows that are not) fall to half at so many rows.
-LARGEST_SHARE = 2 / 3
-ENOUGH_ROWS = 3000
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
 SHAPELESS = 0.04
 SURE = 0.9
@@ -64,8 +59,6 @@ SURE = 0.9
 # prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
 # shape, and most of these the spread as whatever it is.
 VIEWS = (EVERY, ANY_SPREAD, EVERY, CONSTANT_SPREAD, EVERY, ANY_SPREAD)
-# Parts of a small table are not smaller than this, if it has as many rows.
-LEAST_ROWS = 100
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
 # Of more columns too many sets would have to be fitted.
@@ -100,9 +93,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
         marked = choose_logarithms(given.kinds, given.values, free, request.seed)
     edges = request.edges
-    rows = np.arange(given.n)
-    if given.n > FIRST_ROWS and request.parts:
-        rows = np.sort(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    rows = first_rows(given, request.seed) if request.parts else np.arange(given.n)
     table = given.with_logarithms(marked)
     tabulation = Tabulation(
         MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
@@ -113,6 +104,13 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
         on_progress=progress,
     )
     return Prepared(given, given.select(rows), marked, tabulation, notes)
+
+
+def first_rows(table: Dataset, seed: int) -> np.ndarray:
+    """The rows that decide which sets count, where parts of the rows follow."""
+    if table.n <= FIRST_ROWS:
+        return np.arange(table.n)
+    return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
 def log_evidence(prepared: Prepared, request: Request) -> float:
@@ -135,8 +133,8 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     whose noise may have any shape."""
     within = request._replace(deadline=_choosing_deadline(request))
     if not _gains_by_shapes(within):
-        linear = choose_among(request, ["linear"], noise, engine)
-        return _fit_linear(request, linear, engine, "Curves and noise of other shapes gain nothing.")
+        said = "Curves and noise of other shapes gain nothing."
+        return carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
     try:
         prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
     except TimeLimitError:
@@ -150,7 +148,7 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     compared = {**linear.log_evidence, "noise of any shape": best + lead}
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        outcome, info = _fit_linear(request, linear, engine, said)
+        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
     else:
         outcome, info = fit_prepared(request, prepared, Mixed(), engine)
         info["choice"]["sentences"].insert(
@@ -162,8 +160,9 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     return outcome, info
 
 
-def _fit_linear(request: Request, choice: Choice, engine: Any, said: str) -> tuple[Outcome, Info]:
-    """Fit the linear model that was chosen, to all rows; ``said`` is why it was."""
+def _fit_linear(request: Request, *, noise: Any, engine: Any, said: str) -> tuple[Outcome, Info]:
+    """Fit linear functions with normal noise, of equal or unequal variances, to all rows; ``said`` is why."""
+    choice = choose_among(request, ["linear"], noise, engine)
     chosen = request._replace(logarithm=choice.scored.units.logarithm)
     outcome, info = fit_scored(chosen, "linear", choice.candidate.noise, engine)
     info["choice"]["sentences"][:0] = [said, *choice.sentences]
@@ -243,14 +242,14 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         sentences.append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
-    rows = _parts(prepared.table, request.parts, request.seed)
+    rows = parts_of(prepared.table, request.parts, request.seed, request.careful)
     outcomes, stopped = _searched(request, prepared, engine, rows)
     members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)
     if request.parts:
         members.append(_without_shapes(request, prepared, engine))
         shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
     predictive = MixedPredictive.of(prepared.table, prepared.logarithm)
-    outcome = _averaged(members, shares, predictive, len(rows), stopped)
+    outcome = averaged(members, shares, predictive, len(rows), stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -275,19 +274,9 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     return outcome, info
 
 
-def share_of(rows: int) -> float:
-    """The share of the rows that a part has."""
-    odds = LARGEST_SHARE / (1 - LARGEST_SHARE) / (1 + rows / ENOUGH_ROWS)
-    return odds / (1 + odds)
-
-
-def _parts(table: Dataset, count: int, seed: int) -> list[np.ndarray]:
-    """Random parts of the rows; all rows where none are asked for."""
-    if count == 0:
-        return [np.arange(table.n)]
-    rng = np.random.default_rng([seed, 11])
-    size = min(table.n, max(round(share_of(table.n) * table.n), LEAST_ROWS))
-    return [np.sort(rng.choice(table.n, size, replace=False)) for _ in range(count)]
+def view_of(seed: int, number: int) -> tuple[Description, ...]:
+    """The descriptions of numbers that compete in a part of the rows, the first of which has number 1."""
+    return VIEWS[(seed + number) % len(VIEWS)]
 
 
 def _searched(
@@ -311,9 +300,7 @@ def _searched(
             report(0.0)
             score = prepared.score
             if request.parts:
-                score = prepared.tabulation.of_part(
-                    some, VIEWS[(request.seed + number) % len(VIEWS)], on_progress=report
-                )
+                score = prepared.tabulation.of_part(some, view_of(request.seed, number), on_progress=report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
@@ -360,20 +347,23 @@ def _problem(request: Request, prepared: Prepared, score: LocalScore, number: in
 
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
-    table = prepared.table
-    values = table.values.copy()
-    kinds = list(table.kinds)
-    for k, kind in enumerate(kinds):
-        if kind in ("number", "count"):
-            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
-    spec = DegenerateGaussian(kinds=tuple(kinds))
-    score = prepare_score(spec, values, table.interventions)
+    values, kinds = by_ranks(prepared.table)
+    score = prepare_score(DegenerateGaussian(kinds=kinds), values, prepared.table.interventions)
     return run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
+
+
+def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The values (n, d) with numbers and counts as normal scores of their ranks, and the kinds that they then have."""
+    values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
+    for k, kind in enumerate(kinds):
+        if kind in ("number", "count"):
+            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
+    return values, tuple(kinds)
 
 
 def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:
@@ -385,40 +375,6 @@ def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome)
     if not edges:
         return []
     return [f"Sure of their direction by the shapes of noise and effects alone: {listed(edges)}."]
-
-
-def _averaged(
-    outcomes: Sequence[Outcome], shares: Sequence[float], predictive: Any, count: int, stopped: str | None
-) -> Outcome:
-    """The mean of the edge probabilities, and the drawn graphs of all members in one pool."""
-    found = [outcome.graph_posterior for outcome in outcomes]
-    marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
-    pools = [one.pool for one in found if isinstance(one, SampledGraphs)]
-    spread = marginals[:count].std(axis=0)
-    diagnostics = {
-        "parts": count,
-        "part_sd_largest": float(spread.max()),
-        "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
-        "members": [outcome.diagnostics for outcome in outcomes],
-    }
-    trace = {
-        f"part_{number}_{name}": series
-        for number, outcome in enumerate(outcomes, start=1)
-        for name, series in outcome.trace.items()
-    }
-    posterior = SampledGraphs(
-        GraphSamples.joined(pools, shares), np.tensordot(np.asarray(shares), marginals, axes=1), predictive
-    )
-    return Outcome(posterior, _status(outcomes, count, stopped), diagnostics, trace)
-
-
-def _status(outcomes: Sequence[Outcome], count: int, stopped: str | None) -> Status:
-    if stopped is not None:
-        return Status(
-            "interrupted", as_sentence([f"stopped by {stopped} after {len(outcomes)} of {count} parts of the rows"])
-        )
-    order = ("ok", "warning", "interrupted", "failed")
-    return max((outcome.status for outcome in outcomes), key=lambda status: order.index(status.code))
 
 
 def _noise_sentences(prepared: Prepared) -> list[str]:

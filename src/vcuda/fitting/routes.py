@@ -17,6 +17,7 @@ from vcuda.data.scaling import Scaling
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
+from vcuda.fitting.parts import Careful
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
@@ -63,7 +64,8 @@ def subsamples_of(columns: int) -> int:
 class Request(NamedTuple):
     """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
     ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
-    ``imputations`` is the number of imputed tables of which this is one."""
+    ``imputations`` is the number of imputed tables of which this is one, ``careful`` says that the rows break every
+    model, and how far apart they must be to count as independent."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -77,6 +79,7 @@ class Request(NamedTuple):
     workers: Workers = SERIAL
     parts: int = SUBSAMPLES_OF_MORE
     imputations: int = 1
+    careful: Careful | None = None
 
     @property
     def prior(self) -> GraphPrior:

@@ -509,6 +509,13 @@ class FitSpec:
         metavar="SECONDS",
         changeable=True,
     )
+    robust: bool | None = option(
+        None,
+        "Whether to state only what random fifths of the rows agree on, or (False) all that one fit to all rows says. "
+        "By default the first, where the checks find that the rows break every model here: they depend on each other, "
+        "or on causes that are not in the table, or come from several populations.",
+        flag="--robust/--not-robust",
+    )
     checks: bool = option(
         True,
         "Whether to check at the end how far the model describes the rows, in at most a fifth of the fit's time, or a "

@@ -186,7 +186,7 @@ def prepare(spec: ScoreSpec, values: np.ndarray, interventions: np.ndarray | Non
         scale = np.full_like(scale, unit)
     shifts = np.stack([centred[free].mean(axis=0) / scale for free in rows])
     pooled, parts = spec.prepare_parts(values, rows, scale=scale, shifts=shifts)
-    return _joined(pooled, parts, part_of, free_rows, scale, shifts)
+    return joined(pooled, parts, part_of, free_rows, scale, shifts)
 
 
 def prepare_streamed(
@@ -218,10 +218,10 @@ def prepare_streamed(
         parts.append(prepared(moments, own_features))
         shifts.append((moments.mean - statistics.mean) / scale)
     part_of = np.array([patterns.index(own or every) for own in free])
-    return _joined(pooled, parts, part_of, free_rows, scale, np.stack(shifts))
+    return joined(pooled, parts, part_of, free_rows, scale, np.stack(shifts))
 
 
-def _joined(
+def joined(
     pooled: LocalScore,
     parts: Sequence[LocalScore],
     part_of: np.ndarray,

@@ -18,6 +18,7 @@ from vcuda.data.scaling import Scaling
 from vcuda.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vcuda.data.dataset import Dataset
     from vcuda.models.protocol import LocalScore
 
 # A node, its parents in some of the graphs that were drawn, and which graphs these are.
@@ -213,6 +214,10 @@ class Predictive:
 
     def local_score(self) -> LocalScore | None:
         """The score of sets of parents, in these units."""
+        return None
+
+    def fitted_table(self, names: Sequence[str]) -> Dataset | None:
+        """The fitted rows in the user's units, as far as they are kept; None where they are not."""
         return None
 
     def predict(self, sets: ParentSets, graphs: int, values: np.ndarray, names: Sequence[str] | None) -> Prediction:

@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vcuda.checks.findings import Checks
 from vcuda.errors import RunError
 from vcuda.outputs import report_text
 from vcuda.outputs.labels import shortened, visible
 from vcuda.outputs.layout import bends, layered, overhang
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior.drafts import check_new_file, workshop
-from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.posterior import Posterior, as_sentence
+from vcuda.posterior.status import edges_in_words
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.relations import ancestor_probabilities
@@ -41,6 +43,8 @@ ROWS_WITHOUT_SCRIPT = 25
 LONGEST_NAME, LONGEST_TEXT = 300, 20_000
 # Graphs that are searched for paths, and for how many variables; smaller shares are not listed.
 UPSTREAM_DRAWS, MOST_VARIABLES_UPSTREAM, SMALLEST_UPSTREAM = 400, 250, 0.05
+# Edges that a finding names.
+EDGES_OF_A_FINDING = 12
 # Pixels for a unit of the layout, and the box of a node.
 UNIT, BOX, MARGIN = (150, 110), (126, 34), (80, 36)
 POLICY = (
@@ -85,14 +89,18 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
     style, script = _asset("report.css"), _asset("report.js")
     numbers, others = report_text.diagnostics(posterior)
     shell = shell_line(posterior)
-    source = made["data"]["source"]
+    source, status = made["data"]["source"], posterior.status
     headline = f"What causes what in {Path(source).name}" if is_readable(source) else "What causes what"
     return Template(_asset("report.html")).substitute(
         policy=escape(POLICY.format(style=_hash(style), script=_hash(script))),
         title=_text(headline),
-        verdict=escape(report_text.VERDICTS[posterior.status.code]),
-        status=posterior.status.code,
-        status_sentence=_text(posterior.status.sentence),
+        found=_text(report_text.found_in_short(posterior, agreed)),
+        found_edges=_found_edges(report_text.first_edges(posterior, agreed)),
+        sure=_paragraphs(report_text.how_sure(posterior)),
+        verdict=escape(report_text.verdict(status)),
+        status=status.code,
+        wrong=_paragraphs(report_text.could_be_wrong(posterior)),
+        trust=_definitions(report_text.trust(status)),
         asked=_definitions(report_text.asked(posterior)),
         supported=_paragraphs(report_text.supported(posterior, agreed)),
         diagnostics=_table(("Number", "Value", "Meaning"), numbers, right=(1,)) if numbers else "",
@@ -102,7 +110,12 @@ def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
         edge_sentence=escape(_edge_sentences(posterior, edges)),
         about_effects=_paragraphs([about_effects]),
         effects=_effects(effects, drawn),
-        checks=_paragraphs(made["data"]["notes"] or ["The checks found nothing to note."]),
+        caveat=_paragraphs([posterior.caveat]) if effects is not None or drawn else "",
+        checks=_model_checks(posterior.checks()),
+        doubt_legend=' <span class="doubt">Amber arrows are in doubt: see Checks.</span>'
+        if posterior.checks().warnings
+        else "",
+        notes=_paragraphs(made["data"]["notes"] or ["Nothing odd was found in the table."]),
         python=_text("\n".join(python_lines(posterior)), keep_lines=True),
         shell=f"<pre><code>{_text(shell)}</code></pre>" if shell else "",
         made=_definitions(
@@ -158,7 +171,7 @@ def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray
     bent = bends(layout, edges["source"], edges["target"])
     left, right = overhang(layout, edges["source"], edges["target"], bent)
     margin = max(MARGIN[0], UNIT[0] * left + 8)
-    nodes = len(posterior.names)
+    names, nodes, doubted = posterior.names, len(posterior.names), report_text.pairs_in_doubt(posterior)
     upstream: dict[str, list[Any]] | None = None
     if nodes <= MOST_VARIABLES_UPSTREAM:
         shares = ancestor_probabilities(posterior, draws=UPSTREAM_DRAWS, seed=seed).to_numpy()
@@ -176,6 +189,10 @@ def _drawn(posterior: Posterior, agreed: NamedGraph, edges: dict[str, np.ndarray
         "probability": _rounded(edges["probability"]),
         "opposite": _rounded(edges["opposite"]),
         "agreed": edges["agreed"].astype(int).tolist(),
+        "doubted": [
+            int(frozenset((names[i], names[j])) in doubted)
+            for i, j in zip(edges["source"], edges["target"], strict=True)
+        ],
         "bend": np.round(UNIT[0] * bent).astype(int).tolist(),
         "upstream": upstream,
     }
@@ -203,6 +220,50 @@ def _first_edges(posterior: Posterior, edges: dict[str, np.ndarray]) -> str:
     return _rows(rows, right=(2, 3, 4))
 
 
+def _found_edges(edges: Sequence[report_text.FirstEdge]) -> str:
+    """The surest edges as a list: ends, arrow, probability, and what is open about them."""
+    items = []
+    for edge in edges:
+        ends = (f"<bdi>{escape(shortened(name, LONGEST_NAME))}</bdi>" for name in (edge.source, edge.target))
+        said = ' <span class="open">direction open</span>' if edge.is_open else ""
+        if edge.in_doubt:
+            said = ' <span class="doubt">in doubt</span>'
+        arrow, percent = " — " if edge.is_open else " → ", report_text.in_percent(edge.probability)
+        items.append(f"<li>{arrow.join(ends)} <strong>{percent}</strong>{said}</li>")
+    return f"<ul>{''.join(items)}</ul>" if items else ""
+
+
+def _model_checks(checks: Checks) -> str:
+    """What was checked, what was found, which edges hang on it, and what to do."""
+    parts = [f"<p>{_text(checks.summary)}</p>"]
+    for finding in checks:
+        edges = edges_in_words(finding.edges, most=EDGES_OF_A_FINDING, arrow="→")
+        said = (
+            ("Found", finding.sentence),
+            ("What hangs on it", finding.changes),
+            ("Edges", edges),
+            ("What to do", finding.remedy),
+        )
+        parts.append(
+            f'<article class="finding {finding.severity}"><h3>{_text(finding.severity.capitalize())}: '
+            f"{_text(finding.check)}</h3>{_definitions(pair for pair in said if pair[1])}</article>"
+        )
+    if checks.made and checks.not_made:
+        parts.append(_paragraphs([as_sentence([checks.not_made])]))
+    if checks.made:
+        rows = (
+            (made.check, "" if made.p_value is None else f"{made.p_value:.2g}", f"{made.rows:,}")
+            for made in checks.made
+        )
+        table = _table(("Check", "p-value", "Rows"), rows, right=(1, 2))
+        explained = (
+            "<p>A p-value is small where the model itself would rarely show such rows. A small one alone is no "
+            "warning: a check warns when what it found would change a sure edge.</p>"
+        )
+        parts.append(_folded("What was checked", explained + table))
+    return "".join(parts)
+
+
 def _effects(
     table: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect] | Sequence[SimulatedEffect]
 ) -> str:
@@ -214,7 +275,8 @@ def _effects(
         )
         return _table(head, rows, right=(2, 3, 4))
     drawn = [_figure(found) for found in curves]
-    return '<div class="curves">' + "".join(drawn) + "</div>" if drawn else ""
+    shape = "curves" if all(isinstance(found, Effect) for found in curves) else "changes"
+    return f'<div class="{shape}">{"".join(drawn)}</div>' if drawn else ""
 
 
 def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> str:
@@ -231,7 +293,7 @@ def _changes(found: SimulatedEffect) -> str:
         (low, high), unit = change.interval, change.measure.unit
         shown = f"{change.mean:.3g} {unit}".strip()
         rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
-    return f"<figure>{_table(head, rows, right=(3, 4))}<figcaption>{_text(found.sentence)}</figcaption></figure>"
+    return f"<figure><figcaption>{_text(found.answer)}</figcaption>{_table(head, rows, right=(3, 4))}</figure>"
 
 
 def _categories(found: CategoryEffect) -> str:
@@ -242,14 +304,14 @@ def _categories(found: CategoryEffect) -> str:
     head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
     rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
     shown = _table(head, rows, right=range(1, width + 1))
-    return f"<figure>{shown}<figcaption>{_text(found.sentence)}</figcaption></figure>"
+    return f"<figure><figcaption>{_text(found.answer)}</figcaption>{shown}</figure>"
 
 
 def _curve(found: Effect) -> str:
     """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
     x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
     if not np.isfinite([x, mean, low, high]).all():
-        return f"<figure><figcaption>{_text(found.sentence)}</figcaption></figure>"
+        return f"<figure><figcaption>{_text(found.answer)}</figcaption></figure>"
     width, height = 300.0, 160.0
     left, span = x[0], x[-1] - x[0]
     bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
@@ -260,11 +322,11 @@ def _curve(found: Effect) -> str:
 
     band = path(np.concatenate([high, low[::-1]]), np.concatenate([x, x[::-1]]))
     return (
-        f'<figure><svg viewBox="-4 -4 308 168" role="img" aria-label="{_text(found.sentence)}">'
+        f'<figure><svg viewBox="-4 -4 308 168" role="img" aria-label="{_text(found.answer)}">'
         f'<polygon class="band" points="{band}"/><polyline class="mean" points="{path(mean, x)}"/></svg>'
         f"<p class=range>Across: <bdi>{_text(found.cause)}</bdi> {x[0]:.4g} to {x[-1]:.4g}. "
         f"Up: <bdi>{_text(found.outcome)}</bdi> {bottom:.4g} to {bottom + rise:.4g}.</p>"
-        f"<figcaption>{_text(found.sentence)}</figcaption></figure>"
+        f"<figcaption>{_text(found.answer)}</figcaption></figure>"
     )
 
 

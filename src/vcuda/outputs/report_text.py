@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from vcuda.errors import ConfigError
 from vcuda.infer.engines import ENGINES
 from vcuda.models import model_words
 from vcuda.posterior.posterior import Posterior, as_sentence
+from vcuda.posterior.status import Status, edges_in_doubt
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.simulated_effects import SimulatedEffect, simulated_effect
@@ -25,11 +26,14 @@ NOISE_WORDS = {
     "unequal": "a variance of its own for each variable",
 }
 METHODS = ENGINES | BASELINES
+# What the weakest part of the status comes to, in a few words.
 VERDICTS = {
-    "ok": "The computation is reliable",
-    "warning": "Read with caution",
-    "interrupted": "Stopped before it was done",
     "failed": "Do not use these numbers",
+    "interrupted": "The fit was stopped before it was done",
+    "edges in doubt": "Some of the sure edges are likely wrong",
+    "warning": "The computation has not settled",
+    "ok": "No model check warns",
+    "not checked": "The model was not checked against the rows",
 }
 DIAGNOSTIC_WORDS = {
     "imputations": "number of imputations of the missing values; the probabilities are means over them",
@@ -55,6 +59,8 @@ DIAGNOSTIC_WORDS = {
     "noise_variance": "the variance of the noise that all variables share, in the units of the fit",
 }
 LIKELY, SURE = 0.5, 0.9
+# Edges on the first screen: as many as one looks at.
+EDGES_FIRST = 6
 # Effects of all pairs cost one function a variable and draw; curves cost simulations of single pairs.
 MOST_VARIABLES_FOR_ALL_EFFECTS, FUNCTIONS_DRAWN = 250, 20_000
 MOST_EFFECTS, CURVE_DRAWS = 40, 40
@@ -146,36 +152,157 @@ def _knowledge(known: dict[str, Any]) -> list[str]:
     return said
 
 
+class Pairs(NamedTuple):
+    """Of how many pairs of variables an edge, in either direction, is likely or sure, and its direction settled."""
+
+    total: int
+    likely: int
+    sure: int
+    settled: int
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> Pairs:
+        probabilities = posterior.edge_probabilities.to_numpy()
+        pairs = np.triu(probabilities + probabilities.T, k=1)
+        directions = np.triu(np.maximum(probabilities, probabilities.T), k=1)
+        likely = pairs >= LIKELY
+        settled = likely & (directions >= SURE * pairs)
+        nodes = len(probabilities)
+        return cls(nodes * (nodes - 1) // 2, int(likely.sum()), int((pairs >= SURE).sum()), int(settled.sum()))
+
+
+class FirstEdge(NamedTuple):
+    """An edge on the first screen: whether its direction is open, how probable it is, and whether it is in doubt."""
+
+    source: str
+    target: str
+    is_open: bool
+    probability: float
+    in_doubt: bool
+
+
+def in_percent(probability: float) -> str:
+    """A probability as people read it; nothing that was learned from data is certain."""
+    if probability > 0.99:
+        return "over 99 %"
+    return "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
+
+
+def pairs_in_doubt(posterior: Posterior) -> set[frozenset[str]]:
+    """Pairs with an edge in doubt: where its direction is open, so is what is drawn the other way round."""
+    return set(map(frozenset, edges_in_doubt(posterior.checks())))
+
+
+def first_edges(posterior: Posterior, consensus: NamedGraph) -> list[FirstEdge]:
+    """The pairs that are joined with the highest probability; of a settled direction, how probable that one is."""
+    edges = consensus.edges()
+    doubted, found = pairs_in_doubt(posterior), []
+    lines = zip(edges.source, edges.target, edges.probability.tolist(), edges.opposite.tolist(), strict=True)
+    for source, target, probability, opposite in lines:
+        is_open = probability < SURE * (probability + opposite)
+        shown = probability + opposite if is_open else probability
+        found.append(FirstEdge(source, target, is_open, shown, frozenset((source, target)) in doubted))
+    return sorted(found, key=lambda edge: -edge.probability)[:EDGES_FIRST]
+
+
+def found_in_short(posterior: Posterior, consensus: NamedGraph) -> str:
+    """How many edges there are, in a sentence above the first of them."""
+    pairs, shown = Pairs.of(posterior), int(consensus.graph.sum())
+    if not pairs.likely:
+        return f"No pair has an edge with a probability of {LIKELY} or more: the data leave every edge open."
+    joined = "1 pair is" if pairs.likely == 1 else f"{pairs.likely:,} pairs are"
+    lead = f"Of {pairs.total:,} pairs of columns, {joined} likely to be joined by a direct cause"
+    return f"{lead}; the surest:" if shown > EDGES_FIRST else f"{lead}:"
+
+
+def how_sure(posterior: Posterior) -> list[str]:
+    """How sure the answer is, for a reader who knows no statistics."""
+    pairs = Pairs.of(posterior)
+    meaning = "90 % means: if the model is right, nine of ten such edges exist. It is not the strength of an effect."
+    if not pairs.likely:
+        return [meaning]
+    sure = _share(pairs.sure, pairs.likely)
+    settled = _share(pairs.settled, pairs.likely)
+    return [
+        f"{sure} {'is' if pairs.sure == 1 else 'are'} sure, at {100 * SURE:.0f} % or more. Which of the two is the "
+        f"cause is settled for {settled.lower()}.",
+        meaning,
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    if part in (0, whole):
+        return "All" if part else "None"
+    return f"{part:,} of the {whole:,}"
+
+
+def verdict(status: Status) -> str:
+    """What the weakest part of a status comes to, in a few words."""
+    if status.code == "warning" and status.description.severity:
+        return VERDICTS["edges in doubt"]
+    if status.code == "ok":
+        return VERDICTS[status.description.code]
+    return VERDICTS[status.code]
+
+
+def could_be_wrong(posterior: Posterior) -> list[str]:
+    """What could make the answer wrong, the weakest part first; sound arithmetic is said further below.
+
+    Of the warnings of the model checks the first, without what to do: the section on checks has all of that.
+    """
+    status, warnings = posterior.status, posterior.checks().warnings
+    described = status.description.sentence
+    if warnings:
+        count, others = len(edges_in_doubt(posterior.checks())), len(warnings) - 1
+        described = f"{count:,} sure {'edge is' if count == 1 else 'edges are'} in doubt. {warnings[0].sentence} "
+        described += f"What to do, and {others} more: see Checks." if others else "What to do: see Checks."
+    if status.code == "failed":
+        return [status.arithmetic.sentence]
+    if not status.arithmetic.severity:
+        return [described, status.unseen.sentence]
+    sentences = [status.arithmetic.sentence, described]
+    if status.description.severity >= status.arithmetic.severity:
+        sentences.reverse()
+    return [*sentences, status.unseen.sentence]
+
+
 def supported(posterior: Posterior, consensus: NamedGraph) -> list[str]:
     """What the data support, in sentences: first how the model was chosen, then what it found."""
-    probabilities = posterior.edge_probabilities.to_numpy()
-    pairs = np.triu(probabilities + probabilities.T, k=1)
-    directions = np.triu(np.maximum(probabilities, probabilities.T), k=1)
-    likely = pairs >= LIKELY
-    settled = likely & (directions >= SURE * pairs)
-    count, decided, sure = int(likely.sum()), int(settled.sum()), int((pairs >= SURE).sum())
+    pairs, expected = Pairs.of(posterior), posterior.edge_probabilities.to_numpy().sum()
     sentences = list(posterior.provenance.get("choice", {}).get("sentences", []))
-    total = len(posterior.names) * (len(posterior.names) - 1) // 2
-    sentences.append(f"The posterior expects {probabilities.sum():.1f} edges between the {total:,} pairs of variables.")
-    if not count:
+    sentences.append(f"The posterior expects {expected:.1f} edges between the {pairs.total:,} pairs of variables.")
+    if not pairs.likely:
         sentences.append(f"No pair has an edge with a probability of {LIKELY} or more: the data leave every edge open.")
         return sentences
     sentences.append(
-        f"Pairs with an edge, in either direction, with a probability of at least {LIKELY}: {count:,}; with at "
-        f"least {SURE}: {sure:,}. "
-        f"The direction is settled (nine to one or better) for {decided:,} of the {count:,}, and open for "
-        f"{count - decided:,}."
+        f"Pairs with an edge, in either direction, with a probability of at least {LIKELY}: {pairs.likely:,}; with at "
+        f"least {SURE}: {pairs.sure:,}. "
+        f"The direction is settled (nine to one or better) for {pairs.settled:,} of the {pairs.likely:,}, and open for "
+        f"{pairs.likely - pairs.settled:,}."
     )
     sentences.append(consensus.rule)
     return sentences
+
+
+def trust(status: Status) -> list[tuple[str, str]]:
+    """The parts of the status, with the question that each answers."""
+    return [
+        (
+            "Does the model describe the rows?",
+            "Not well enough: see Checks." if status.description.severity else status.description.sentence,
+        ),
+        ("What shows in no table?", status.unseen.sentence),
+        ("Is the computation sound?", status.arithmetic.sentence),
+    ]
 
 
 def assumptions(posterior: Posterior) -> list[str]:
     """What the reading of an arrow as a cause rests on, whatever the computation did."""
     model = posterior.provenance["model"]
     rests = [
-        "An arrow is a direct cause only if no unmeasured variable drives both of its ends, nothing feeds back on its "
-        "own causes, and the rows are independent of each other. No computation can check that for you.",
+        "An arrow is a direct cause only if no unmeasured variable drives both of its ends (confounding), no row is in "
+        "the table because of what its columns hold (selection), columns are measured without error, and nothing feeds "
+        "back on its own causes.",
         "A probability of 0.8 means: under the model and the prior, eight of ten such edges exist.",
     ]
     if model.get("score") in ("BGe", "BDeu"):

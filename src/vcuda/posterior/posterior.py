@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,8 @@ from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
+from vcuda.posterior.status import Status as Status
+from vcuda.posterior.status import caveat_of_effects, edges_in_doubt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +34,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far to trust a posterior: a code for programs and a sentence for people."""
-
-    code: Literal["ok", "warning", "interrupted", "failed"]
-    sentence: str
+    from vcuda.summaries.why import Why
 
 
 def as_sentence(parts: Sequence[str]) -> str:
@@ -171,6 +166,10 @@ class Posterior:
         values = codes_by_label(table, self.categories or (None,) * len(self.names))
         return self.graph_posterior.predict(rng, values, graphs, names=self.names)
 
+    def with_checks(self, checked: Checks) -> Posterior:
+        """The same posterior with these model checks, and a status that says what they found."""
+        return replace(self, checked=checked, status=self.status.described_by(checked))
+
     def checks(self, data: Any = None) -> Checks:
         """How far the model describes the rows: what the model checks found, and which edges hang on it.
 
@@ -187,6 +186,11 @@ class Posterior:
         from vcuda.fitting.checking import checks_of_table
 
         return checks_of_table(self, data)
+
+    @property
+    def caveat(self) -> str:
+        """What every effect assumes, and which edges the model checks put in doubt."""
+        return caveat_of_effects(self.checked)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
 
@@ -269,6 +273,33 @@ class Posterior:
 
         return compare(self, other)
 
+    def why(
+        self,
+        cause: str,
+        effect: str,
+        *,
+        data: Any = None,
+        subsamples: int | None = None,
+        progress: Callable[[Any], None] | None = None,
+    ) -> Why:
+        """Where the probability of ``cause`` -> ``effect`` comes from: conditional independences, the form of the
+        functions, the noise, experiments or knowledge; and how it changes without one of them.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, where the run does not keep what is needed of it; linear, categorical and mixed
+            models do.
+        subsamples
+            On how many of the parts of the rows that were fitted the table is described, for mixed models; by default
+            as many as take about 20 seconds.
+        progress
+            Called with a :class:`Progress`.
+        """
+        from vcuda.summaries.why import why
+
+        return why(self, cause, effect, data=data, subsamples=subsamples, progress=progress)
+
     def next_experiment(
         self, *, already: Sequence[str] | None = None, draws: int = 1000, seed: int = 0
     ) -> pd.DataFrame:
@@ -329,7 +360,10 @@ class Posterior:
     def summary(self) -> dict[str, Any]:
         """What summary.json holds: engine, model, status, seconds, rows, columns, seed, versions, diagnostics."""
         return self.provenance.summary(
-            self.status, expected_edges=float(self._probabilities.sum()), diagnostics=self.diagnostics
+            self.status,
+            expected_edges=float(self._probabilities.sum()),
+            edges_in_doubt=edges_in_doubt(self.checks()),
+            diagnostics=self.diagnostics,
         )
 
     def __repr__(self) -> str:

@@ -7,9 +7,10 @@ old names into those of today, and keeps fields that it does not know.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vcuda.checks.findings import SEVERITIES
+from vcuda.checks.findings import SEVERITIES, Edge
 from vcuda.data.kinds import KINDS
 from vcuda.data.knowledge import Knowledge
 from vcuda.errors import ConfigError, KnowledgeError
@@ -28,11 +29,11 @@ from vcuda.posterior.checks import (
     named,
     or_none,
 )
+from vcuda.posterior.status import STATUS_CODES
 
 if TYPE_CHECKING:
-    from vcuda.posterior.posterior import Status
+    from vcuda.posterior.status import Status
 
-STATUS_CODES = ("ok", "warning", "interrupted", "failed")
 
 # A test compares them with those that the package has.
 PRIOR_NAMES = ("orders", "uniform")
@@ -188,7 +189,9 @@ class Provenance(dict[str, Any]):
         found = {name: one.stored_in(self) for name, one in OPTIONS.items()}
         return {name: OPTIONS[name].default if value is None else value for name, value in found.items()}
 
-    def summary(self, status: Status, *, expected_edges: float, diagnostics: dict[str, Any]) -> dict[str, Any]:
+    def summary(
+        self, status: Status, *, expected_edges: float, edges_in_doubt: Sequence[Edge], diagnostics: dict[str, Any]
+    ) -> dict[str, Any]:
         """What summary.json holds: how the posterior was made, how far to trust it, and how many edges it expects."""
         return {
             "engine": self.engine_name,
@@ -198,6 +201,8 @@ class Provenance(dict[str, Any]):
             "choice": self.sentences,
             "status": status.code,
             "status_sentence": status.sentence,
+            "status_parts": status.to_json(),
+            "edges_in_doubt": [list(edge) for edge in edges_in_doubt],
             "seconds": self.seconds,
             **({"resumed": self.times_resumed} if "resumed" in self else {}),
             "rows": self.rows,
@@ -225,11 +230,11 @@ PASSED = {name: _passed(name) for name, one in OPTIONS.items() if not one.as_fou
 CONFIG: dict[str, Check] = {
     "names": lambda value: each(is_text)(value) and bool(value) and len(set(value)) == len(value),
     "law": named(kind=is_word),
+    # Of the arithmetic alone: how the model describes the rows follows from the checks.
     "status": named(code=lambda value: value in STATUS_CODES, sentence=is_text),
     "diagnostics": lambda value: isinstance(value, dict),
     "provenance": lambda value: isinstance(value, dict),
 }
-
 
 # Runs from before there were model checks lack them.
 CHECKS = named(

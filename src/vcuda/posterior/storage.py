@@ -91,7 +91,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "names": list(posterior.names),
         "law": {"kind": posterior.graph_posterior.kind, **posterior.graph_posterior.config()},
-        "status": {"code": posterior.status.code, "sentence": posterior.status.sentence},
+        "status": posterior.status.arithmetic._asdict(),
         "diagnostics": posterior.diagnostics,
         "provenance": posterior.provenance,
         "checks": posterior.checked.to_json(),
@@ -152,14 +152,13 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         posterior = Posterior(
             names=tuple(config["names"]),
             graph_posterior=graph_posterior,
-            status=Status(**config["status"]),
+            status=Status(config["status"]["code"], config["status"]["sentence"]),
             diagnostics=config["diagnostics"],
             trace=_part(arrays, "trace."),
             provenance=config["provenance"],
-            checked=Checks.from_json(config["checks"]) if "checks" in config else NOT_CHECKED,
         )
         check_probabilities(graph_posterior.edge_probabilities(), len(posterior.names))
-        return posterior
+        return posterior.with_checks(Checks.from_json(config["checks"]) if "checks" in config else NOT_CHECKED)
     except RunError:
         raise
     except MemoryError as error:

@@ -8,6 +8,8 @@ from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, bl
 from vcuda.summaries.simulated_effects import SimulatedEffect
 from vcuda.summaries.structures import NamedGraph, best_graph, consensus, edge_types
 
+# vcuda.summaries.why fits tables, and so it takes longer to load: it is imported when asked for.
+
 __all__ = [
     "Blanket",
     "CategoryEffect",

@@ -20,6 +20,7 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import topological_order_edges
 from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.status import ASSUMED
 
 DRAWS = 1000
 # The largest table that eliminating a variable may make; beyond it the model is simulated with so many rows.
@@ -47,6 +48,8 @@ class CategoryEffect:
         labels.
     probability_zero
         That there is no directed path from cause to outcome, and so exactly no effect.
+    caveat
+        What no table can show and the effect assumes; where the model checks warn, that they do.
     """
 
     cause: str
@@ -55,6 +58,7 @@ class CategoryEffect:
     outcome_labels: tuple[str, ...]
     draws: np.ndarray
     probability_zero: float
+    caveat: str = ASSUMED
 
     @property
     def table(self) -> pd.DataFrame:
@@ -86,8 +90,8 @@ class CategoryEffect:
         return Difference(float(own.mean()), float(low), float(high))
 
     @property
-    def sentence(self) -> str:
-        """The answer in words: of more than two labels, those between which most changes."""
+    def answer(self) -> str:
+        """The change in words, without what it assumes: of more than two labels, those between which most changes."""
         means = self.draws.mean(axis=0)
         if self.risk_difference is not None:
             first, last, label = 0, 1, 1
@@ -103,6 +107,11 @@ class CategoryEffect:
             f"{means[first, label]:.3f} to {means[last, label]:.3f}; with probability {self.probability_zero:.2f} not "
             "at all."
         )
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, and what it assumes."""
+        return f"{self.answer} {self.caveat}"
 
     def __repr__(self) -> str:
         return f"<CategoryEffect: {self.sentence}>"
@@ -143,7 +152,13 @@ def category_effect(
         found.append(upstream.response(tables, predictive.levels, rng))
         apart += not upstream.connected
     return CategoryEffect(
-        cause, outcome, predictive.labels[first], predictive.labels[last], np.stack(found), apart / number
+        cause=cause,
+        outcome=outcome,
+        cause_labels=predictive.labels[first],
+        outcome_labels=predictive.labels[last],
+        draws=np.stack(found),
+        probability_zero=apart / number,
+        caveat=posterior.caveat,
     )
 
 

@@ -20,6 +20,7 @@ from vcuda.errors import ConfigError
 from vcuda.graphs import ancestor_sets, topological_order_edges
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.status import ASSUMED
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.simulated_effects import SimulatedEffect, checked_settings, simulated_effect
 from vcuda.summaries.upstream import Upstream
@@ -48,6 +49,8 @@ class Effect:
         holds 90 % of the posterior at each x.
     linear
         Whether the curve is a straight line in every draw.
+    caveat
+        What no table can show and the effect assumes; where the model checks warn, that they do.
     """
 
     cause: str
@@ -56,6 +59,7 @@ class Effect:
     probability_zero: float
     curve: pd.DataFrame
     linear: bool
+    caveat: str = ASSUMED
 
     @property
     def mean(self) -> float:
@@ -72,8 +76,8 @@ class Effect:
         return float(np.quantile(self.draws, low)), float(np.quantile(self.draws, high))
 
     @property
-    def sentence(self) -> str:
-        """The answer in words."""
+    def answer(self) -> str:
+        """The change in words, without what it assumes."""
         low, high = self.interval
         first, last = self.curve.x.iloc[0], self.curve.x.iloc[-1]
         where = "" if self.linear else f", on average between {first:.4g} and {last:.4g}"
@@ -81,6 +85,11 @@ class Effect:
             f"Setting {self.cause} one unit higher changes {self.outcome} by {self.mean:.4g} (90 % interval {low:.4g} "
             f"to {high:.4g}){where}; with probability {self.probability_zero:.2f} not at all."
         )
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, and what it assumes."""
+        return f"{self.answer} {self.caveat}"
 
     def __repr__(self) -> str:
         return f"<Effect: {self.sentence}>"
@@ -142,6 +151,7 @@ def effect(
         probability_zero=float(np.mean([not response.connected for response in responses])),
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
         linear=linear,
+        caveat=posterior.caveat,
     )
 
 
@@ -149,7 +159,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     """The total effects of all ordered pairs at once, for linear models of columns as they are.
 
     ``cause``, ``outcome``, posterior ``mean``, the 90 % interval from ``low`` to ``high``, and ``probability_zero``,
-    that there is no directed path; the surest first.
+    that there is no directed path; the surest first. ``attrs["caveat"]`` says what they assume.
     """
     check_draws(draws)
     nodes = len(posterior.names)
@@ -186,7 +196,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     order = np.argsort(zero[causes, outcomes], kind="stable")
     which = causes[order], outcomes[order]
     names = np.asarray(posterior.names, dtype=object)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "cause": names[which[0]],
             "outcome": names[which[1]],
@@ -196,6 +206,8 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             "probability_zero": zero[which],
         }
     )
+    table.attrs["caveat"] = posterior.caveat
+    return table
 
 
 def _total(weights: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from vcuda.models.mixed import MixedPredictive
 from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictions import predictive_of
+from vcuda.posterior.status import ASSUMED
 from vcuda.summaries.upstream import Upstream
 
 DRAWS, ROWS = 200, 128
@@ -90,6 +91,8 @@ class SimulatedEffect:
         Which setting others are compared with, the most common one; for causes without an order.
     probability_zero
         That there is no directed path from cause to outcome, and so exactly no effect.
+    caveat
+        What no table can show and the effect assumes; where the model checks warn, that they do.
     """
 
     cause: str
@@ -102,6 +105,7 @@ class SimulatedEffect:
     responses: np.ndarray
     reference: int
     probability_zero: float
+    caveat: str = ASSUMED
 
     # What changes -----------------------------------------------------------------------------------------------------
 
@@ -211,8 +215,8 @@ class SimulatedEffect:
         return found
 
     @property
-    def sentence(self) -> str:
-        """The answer in words."""
+    def answer(self) -> str:
+        """The change in words, without what it assumes."""
         main = self.main
         if self.probability_zero == 1:
             return f"Setting {self.cause} changes nothing in {self.outcome}: with probability 1.00 not at all."
@@ -244,6 +248,11 @@ class SimulatedEffect:
                 f" and {change.measure.words} by {change.words}" for change in same if change.measure.unit == POINTS
             )
         return ""
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, and what it assumes."""
+        return f"{self.answer} {self.caveat}"
 
     def __repr__(self) -> str:
         return f"<SimulatedEffect: {self.sentence}>"
@@ -319,6 +328,7 @@ def simulated_effect(
         responses=np.stack(responses),
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
+        caveat=posterior.caveat,
     )
 
 

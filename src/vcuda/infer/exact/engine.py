@@ -221,8 +221,7 @@ class Counting(ScoredEngine[ExactResult | None]):
         assert state is not None
         status = Status(
             "ok",
-            "Exact: every graph was counted, so the uncertainty is due to the data, not to the computation. "
-            "It holds as far as the model does.",
+            "Exact: every graph was counted, so the uncertainty is due to the data, not to the computation.",
         )
         edges, table = self.problem.edge_prior().hold(state.edge_probabilities), self.table
         graph_posterior = SampledGraphs(state.samples, edges, table.predictive(state.noise_variance))

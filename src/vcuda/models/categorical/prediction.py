@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from vcuda.data.categorical import Categories, all_labels
+from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.errors import ConfigError
 from vcuda.models.interventions import prepare
@@ -117,6 +118,10 @@ class CategoricalPredictive(Predictive):
         raise ConfigError(
             "the columns hold labels, whose effects are probabilities of labels and no numbers; ask for single ones"
         )
+
+    def fitted_table(self, names: Sequence[str]) -> Dataset:
+        held = None if self.free is None else ~self.free
+        return Dataset(tuple(names), self.codes.astype(np.float64), interventions=held, categories=self.labels)
 
     def local_score(self) -> LocalScore:
         """The score of sets of parents, of any size."""

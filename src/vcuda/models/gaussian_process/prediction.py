@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling, check_shapes
 from vcuda.models.integrated_noise import (
     Component,
@@ -86,6 +87,9 @@ class GaussianProcessPredictive(Predictive):
 
     def node(self, target: int, parents: np.ndarray) -> FeatureNode:
         return _node(self, target, parents)
+
+    def fitted_table(self, names: Sequence[str]) -> Dataset:
+        return Dataset(tuple(names), self.scaling.undo(self.columns.astype(np.float64)))
 
     def config(self) -> dict[str, Any]:
         numbers = {"amplitudes": list(self.amplitudes), "length_scale": self.length_scale}

@@ -191,6 +191,9 @@ class MixedPredictive(Predictive):
                     )
                 raise DataError(f"{data_row(row)} of column {shortened(names[k])} holds {found}, {fault}.")
 
+    def fitted_table(self, names: Sequence[str]) -> Dataset:
+        return Dataset(tuple(names), self.rows, interventions=self.held, categories=self.labels, kinds=self.kinds)
+
     def value_words(self, column: int, value: float) -> str:
         """A value as people write it: its label, or the number."""
         labels = None if self.labels is None else self.labels[column]

@@ -127,7 +127,7 @@
   function makeEdge(k) {
     const { first, control, tip } = arc(k);
     const probability = data.probability[k];
-    const group = drawn("g", { class: "edge" + (data.opposite[k] >= OPEN_DIRECTION ? " open" : "") });
+    const group = drawn("g", { class: "edge" + (data.opposite[k] >= OPEN_DIRECTION ? " open" : "") + (data.doubted[k] ? " doubted" : "") });
     group.setAttribute("stroke-opacity", (0.2 + 0.8 * probability).toFixed(3));
     group.setAttribute("fill-opacity", (0.2 + 0.8 * probability).toFixed(3));
     const angle = Math.atan2(tip[1] - control[1], tip[0] - control[0]);
@@ -140,7 +140,7 @@
     line.setAttribute("stroke-width", (0.8 + 3.6 * probability).toFixed(2));
     const title = drawn("title", {});
     title.textContent =
-      data.names[data.source[k]] + " → " + data.names[data.target[k]] + ": " + probability.toFixed(3);
+      data.names[data.source[k]] + " → " + data.names[data.target[k]] + ": " + probability.toFixed(3) + (data.doubted[k] ? ", in doubt" : "");
     const head = tip[0].toFixed(1) + "," + tip[1].toFixed(1) + " " + corner(0.45) + " " + corner(-0.45);
     // Before the middle, where arcs that go round the same space from both sides meet.
     const place = [0, 1].map((i) => 0.36 * first[i] + 0.48 * control[i] + 0.16 * tip[i]);

@@ -1,0 +1,136 @@
+"""Random parts of the rows, and the mean of what is found in them.
+
+No model is true of a table that people have. A fit to all rows is then too sure: what a wrong model reads from
+thousands of rows is beyond doubt to it. What only some parts of the rows support is not beyond doubt, and the mean says
+so. Where a model is true the parts agree, and little is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from vcuda.data.dataset import Dataset
+from vcuda.infer.checkpoint import NO_CHECKPOINT
+from vcuda.posterior.posterior import Outcome, Status, as_sentence
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
+
+if TYPE_CHECKING:
+    from vcuda.fitting.routes import Request
+
+Info = dict[str, Any]
+
+# Parts have two thirds of the rows of a small table. No model is quite true, so that what can be learned from more rows
+# is bounded: the odds of a part (rows in it to rows that are not) fall to half at so many rows.
+LARGEST_SHARE = 2 / 3
+ENOUGH_ROWS = 3000
+# Parts of a small table are not smaller than this, if it has as many rows.
+LEAST_ROWS = 100
+# Where the rows break the model in a way that no model describes, a part has this share: what hidden causes, selection
+# and mixed populations feign in all rows, small parts do not agree on.
+CAREFUL_SHARE = 1 / 5
+# Of rows that depend on each other, so few may be left.
+FEWEST_ROWS = 20
+
+
+class Careful(NamedTuple):
+    """How to be careful: rows of a part are at least ``distance`` apart, as far as they depend on their neighbours."""
+
+    distance: int = 1
+
+
+def share_of(rows: int) -> float:
+    """The share of the rows that a part has."""
+    odds = LARGEST_SHARE / (1 - LARGEST_SHARE) / (1 + rows / ENOUGH_ROWS)
+    return odds / (1 + odds)
+
+
+def parts_of(table: Dataset, count: int, seed: int, careful: Careful | None = None) -> list[np.ndarray]:
+    """Random parts of the rows; all rows where none are asked for."""
+    if count == 0:
+        return [np.arange(table.n)]
+    rng = np.random.default_rng([seed, 11])
+    if careful is None:
+        size = min(table.n, max(round(share_of(table.n) * table.n), LEAST_ROWS))
+        return [np.sort(rng.choice(table.n, size, replace=False)) for _ in range(count)]
+    found = []
+    for _ in range(count):
+        distance = min(careful.distance, max(1, table.n // FEWEST_ROWS))
+        rows = np.arange(int(rng.integers(distance)), table.n, distance)
+        size = min(rows.size, max(round(CAREFUL_SHARE * table.n), LEAST_ROWS))
+        found.append(np.sort(rng.choice(rows, size, replace=False)))
+    return found
+
+
+def distance_of_rows(values: np.ndarray) -> int:
+    """How far apart rows (n, d) must be to count as independent: by how like each column is to itself one row later.
+
+    A correlation of two columns that are r alike from row to row is as uncertain as that of n (1 - r²) / (1 + r²)
+    independent rows.
+    """
+    ranks = np.apply_along_axis(rankdata, 0, values)
+    ranks -= ranks.mean(axis=0)
+    spread = np.maximum((ranks**2).sum(axis=0), 1e-12)
+    like = float(np.clip((ranks[1:] * ranks[:-1]).sum(axis=0) / spread, 0.0, 0.9999).max())
+    return max(1, round((1 + like**2) / (1 - like**2)))
+
+
+def averaged(
+    outcomes: Sequence[Outcome], shares: Sequence[float], predictive: Any, count: int, stopped: str | None = None
+) -> Outcome:
+    """The mean of the edge probabilities, and the drawn graphs of all members in one pool.
+
+    ``count`` parts were asked for; members beyond them are other descriptions of the table.
+    """
+    found = [outcome.graph_posterior for outcome in outcomes]
+    marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
+    pools = [one.pool for one in found if isinstance(one, SampledGraphs)]
+    spread = marginals[:count].std(axis=0)
+    diagnostics = {
+        "parts": count,
+        "part_sd_largest": float(spread.max()),
+        "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
+        "members": [outcome.diagnostics for outcome in outcomes],
+    }
+    trace = {
+        f"part_{number}_{name}": series
+        for number, outcome in enumerate(outcomes, start=1)
+        for name, series in outcome.trace.items()
+    }
+    posterior = SampledGraphs(
+        GraphSamples.joined(pools, shares), np.tensordot(np.asarray(shares), marginals, axes=1), predictive
+    )
+    return Outcome(posterior, _status(outcomes, count, stopped), diagnostics, trace)
+
+
+def _status(outcomes: Sequence[Outcome], count: int, stopped: str | None) -> Status:
+    if stopped is not None:
+        return Status(
+            "interrupted", as_sentence([f"stopped by {stopped} after {len(outcomes)} of {count} parts of the rows"])
+        )
+    order = ("ok", "warning", "interrupted", "failed")
+    return max((outcome.status for outcome in outcomes), key=lambda status: order.index(status.code))
+
+
+def carefully(request: Request, fit: Callable[[Request], tuple[Outcome, Info]]) -> tuple[Outcome, Info]:
+    """The mean over parts where that is asked for, each with its model chosen again; else one fit to all rows.
+
+    Effects and predictions are those of the last part, until somebody knows a fit to all rows.
+    """
+    table = request.table
+    if request.careful is None or not isinstance(table, Dataset):
+        return fit(request)
+    outcomes: list[Outcome] = []
+    info: Info = {}
+    parts = parts_of(table, max(request.parts, 1), request.seed, request.careful)
+    for number, rows in enumerate(parts):
+        one = request._replace(table=table.select(rows), seed=request.seed + number, careful=None, parts=0)
+        outcome, info = fit(one._replace(checkpointer=NO_CHECKPOINT))
+        outcomes.append(outcome)
+    last = outcomes[-1].graph_posterior
+    predictive = last.predictive if isinstance(last, SampledGraphs) else None
+    return averaged(outcomes, [1 / len(outcomes)] * len(outcomes), predictive, len(outcomes)), info
