@@ -7,12 +7,16 @@ of a set stay in the processor's cache, and other threads go on.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
 
 from vcuda.models.glm.laplace import DECREMENT, LONGEST_STEP, MOST_HOPED, MOST_STEPS, Fitted
 from vcuda.models.glm.likelihoods import LOG_TWO_PI, Number, Sieve
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 # Sums may be taken in any order; infinities and missing numbers keep their meaning.
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
@@ -26,6 +30,14 @@ WIDEST = 0.5 / Sieve.scales[8] ** 2
 STEP = Sieve.means[2] / Sieve.scales[2] ** 2
 # Further out the powers would vanish, and logarithms are taken.
 FAR = 25.0
+
+
+def compiled(function: FunctionT) -> FunctionT:
+    """The function as a program that is kept on disk, where there is a place that can be written to."""
+    try:
+        return cast(FunctionT, njit(nogil=True, cache=True, fastmath=MATH)(function))
+    except RuntimeError:
+        return cast(FunctionT, njit(nogil=True, fastmath=MATH)(function))
 
 
 def fit_numbers(
@@ -71,7 +83,7 @@ def fit_numbers(
     return Fitted(log_evidence, weights, shared, converged, bents)
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _noise(z: float, log_weights: np.ndarray, heights: np.ndarray, share: np.ndarray) -> float:
     """The log density of a residual, and the share (K,) of each component in it."""
     if abs(z) > FAR:
@@ -114,7 +126,7 @@ def _noise(z: float, log_weights: np.ndarray, heights: np.ndarray, share: np.nda
     return math.log(total)
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _dot(left: np.ndarray, right: np.ndarray) -> float:
     total = 0.0
     for i in range(left.size):
@@ -122,7 +134,7 @@ def _dot(left: np.ndarray, right: np.ndarray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _evaluate(
     y: np.ndarray,
     rows: np.ndarray,
@@ -255,7 +267,7 @@ def _evaluate(
     return value
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _fill(
     rows: np.ndarray,
     first: int,
@@ -285,7 +297,7 @@ def _fill(
             bent[here, there] = bent[there, here] = _dot(product[k], rows[other])
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _root(matrix: np.ndarray, damping: float, factor: np.ndarray) -> bool:
     """The lower Cholesky factor of a symmetric matrix with its diagonal raised by a share; False if there is none."""
     for i in range(len(matrix)):
@@ -303,7 +315,7 @@ def _root(matrix: np.ndarray, damping: float, factor: np.ndarray) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True, fastmath=MATH)
+@compiled
 def _solve(factor: np.ndarray, right: np.ndarray, step: np.ndarray) -> None:
     """Solve with the lower Cholesky factor of a matrix."""
     size = right.size
@@ -319,7 +331,7 @@ def _solve(factor: np.ndarray, right: np.ndarray, step: np.ndarray) -> None:
         step[i] = total / factor[i, i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _fit_sets(
     y: np.ndarray,
     features: np.ndarray,
@@ -422,7 +434,7 @@ def _fit_sets(
         _place(bents[item], bent, width, extra, most, m, spread_precision)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _place(
     whole: np.ndarray, bent: np.ndarray, width: int, extra: int, most: int, m: int, spread_precision: float
 ) -> None:
