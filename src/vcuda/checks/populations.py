@@ -11,6 +11,7 @@ them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -52,15 +53,23 @@ class _Groups(NamedTuple):
         return found
 
 
-def normal_populations(subject: Subject) -> Populations | None:
-    """Whether two jointly normal groups describe the rows better than the model; None unless all columns are numbers,
-    few, and known in most rows."""
+def takes_normal_groups(subject: Subject) -> bool:
+    """Whether all columns are numbers that nobody set, few, and known in enough rows."""
     table, d = subject.table, len(subject.names)
-    known = np.ones(subject.n, dtype=bool) if table.missing is None else ~table.missing[subject.rows].any(axis=1)
-    if d < 2 or d > MOST_NORMAL or len(subject.columns) < d or set(table.kinds) != {"number"}:
-        return None
-    if table.interventions is not None or known.sum() < max(LEAST_ROWS, 20 * d):
-        return None
+    if not 2 <= d <= MOST_NORMAL or len(subject.columns) < d or set(table.kinds) != {"number"}:
+        return False
+    return table.interventions is None and int(_known(subject).sum()) >= max(LEAST_ROWS, 20 * d)
+
+
+def _known(subject: Subject) -> np.ndarray:
+    """The rows ``(n,)`` in which nothing is missing."""
+    missing = subject.table.missing
+    return np.ones(subject.n, dtype=bool) if missing is None else ~missing[subject.rows].any(axis=1)
+
+
+def normal_populations(subject: Subject) -> Populations:
+    """Whether two jointly normal groups describe the rows better than the model."""
+    d, known = len(subject.names), _known(subject)
     values = subject.scaled[known]
     scale = values.std(axis=0)
     values = (values - values.mean(axis=0)) / scale
@@ -74,16 +83,19 @@ def normal_populations(subject: Subject) -> Populations | None:
     described = float(np.logaddexp(*_normal_joint(groups, values[second])).sum()) - second.size * np.log(scale).sum()
     rows = subject.scaled[known][second]
 
-    def log_density(column: int, parents: np.ndarray) -> float:
-        return float(subject.predictive.column(column, parents, rows).log_density.sum())
+    @cache
+    def log_density(column: int, parents: tuple[int, ...]) -> float:
+        chosen = np.array(parents, dtype=np.int64)
+        return float(subject.predictive.column(column, chosen, rows).log_density.sum())
 
-    columns = [log_density(column, subject.parents(column)) for column in range(d)]
-    if sum(columns) < described:
+    def log_likelihood(graph: np.ndarray) -> float:
+        return sum(log_density(column, tuple(np.flatnonzero(graph[:, column]).tolist())) for column in range(d))
+
+    model = log_likelihood(subject.graph)
+    if model < described:
         # Another probable graph may describe them better.
-        for column in range(d):
-            others = [one.parents(column) for one in subject.others([column])] if not subject.late else []
-            columns[column] = max([columns[column], *(log_density(column, own) for own in others)])
-    model = sum(columns)
+        others = [] if subject.late else subject.best_other_graphs()
+        model = max([model, *map(log_likelihood, others)])
     unit = [np.sqrt(np.diag(own)) for own in groups.covariances]
     apart = np.abs(groups.means[0] - groups.means[1]) / np.sqrt(0.5 * (unit[0] ** 2 + unit[1] ** 2))
     correlations = [own / np.outer(u, u) for own, u in zip(groups.covariances, unit, strict=True)]

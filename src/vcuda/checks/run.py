@@ -17,7 +17,7 @@ import numpy as np
 from vcuda.checks import residuals, rows
 from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
-from vcuda.checks.populations import LEAST_SHARE, normal_populations, populations
+from vcuda.checks.populations import LEAST_SHARE, Populations, normal_populations, populations, takes_normal_groups
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.statistics import corrected
 from vcuda.checks.subject import MOST_COLUMNS, SURE, Subject, no_residuals, subject_of
@@ -106,9 +106,10 @@ WORDS = {
         "as open.",
     ),
     POPULATIONS: _Words(
-        "The rows seem to come from two populations",
-        "edges may stand for the difference between the populations",
-        "Add the column that says which population a row belongs to, or fit each by itself.",
+        "Two groups of rows describe the table better than the model does",
+        "edges may stand for the difference between two populations",
+        "If the rows come from two populations, add the column that says which, or fit each by itself; otherwise fit "
+        'model="mixed".',
     ),
 }
 
@@ -167,9 +168,7 @@ class _Run:
 
     def all(self) -> Checks:
         subject = self.subject
-        failed = self._residual_checks()
-        if ORDER not in failed:
-            failed |= self._tested({POPULATIONS: partial(_populations, thorough=bool(failed))})
+        failed = self._tests()
         view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
         self._copies()
         self._imputations()
@@ -193,7 +192,7 @@ class _Run:
         self.started = now
         return found
 
-    def _residual_checks(self) -> dict[str, list[Departure]]:
+    def _tests(self) -> dict[str, list[Departure]]:
         """The departures that are significant and matter, by check."""
         subject = self.subject
         if subject.ordered:
@@ -201,7 +200,12 @@ class _Run:
             if dependent:
                 # Other checks take the rows as independent: what they found would be the same thing again.
                 return dependent
-        return self._tested(OF_RESIDUALS)
+        normal = takes_normal_groups(subject)
+        mixture = self._tested({POPULATIONS: _of(normal_populations)}) if normal else {}
+        failed = self._tested(OF_RESIDUALS)
+        if failed and not normal:
+            mixture = self._tested({POPULATIONS: _of(populations)})
+        return failed | mixture
 
     def _tested(self, checks: dict[str, Callable[[Subject], Tested]]) -> dict[str, list[Departure]]:
         """Make some checks; returns their departures that are significant and matter."""
@@ -222,12 +226,15 @@ class _Run:
         def holds(one: Departure) -> bool:
             """Whether other probable graphs leave a departure there too: what a wrong edge leaves is no fault of the
             model."""
-            if name in (ORDER, POPULATIONS) or self.subject.late:
+            if name in (ORDER, POPULATIONS):
                 return True
-            return all(
-                any(counts(found) for again in OF_RESIDUALS.values() for found in again(other).departures)
-                for other in self.subject.others(one.columns)
-            )
+            for other in self.subject.others(one.columns):
+                # What there is no time to look at is not said.
+                if self.subject.late:
+                    return False
+                if not any(counts(found) for again in OF_RESIDUALS.values() for found in again(other()).departures):
+                    return False
+            return True
 
         return tested.p_value, [one for one in tested.departures if counts(one) and holds(one)]
 
@@ -396,14 +403,14 @@ class _Run:
         return ", ".join(shown) + more
 
 
-def _populations(subject: Subject, *, thorough: bool) -> Tested:
-    """Two populations as one departure; by residuals too, which takes longer, where another check has failed."""
-    found = [one for one in (normal_populations(subject), populations(subject) if thorough else None) if one]
-    if not found:
-        return Tested(None, 0, [])
-    best = min(found, key=lambda one: one.p_value)
-    p_value = corrected(best.p_value, len(found))
-    words = f"{best.share:.0%} of the rows differ from the others"
-    matters = best.share >= LEAST_SHARE and len(best.columns) >= 2
-    named: Sequence[int] = best.columns or subject.columns
-    return Tested(p_value, 1, [Departure(tuple(named), p_value, best.share, matters, words)])
+def _of(look: Callable[[Subject], Populations]) -> Callable[[Subject], Tested]:
+    """Two populations as a check with one departure."""
+
+    def tested(subject: Subject) -> Tested:
+        found = look(subject)
+        words = f"{found.share:.0%} of the rows differ from the others"
+        matters = found.share >= LEAST_SHARE and len(found.columns) >= 2
+        named: Sequence[int] = found.columns or subject.columns
+        return Tested(found.p_value, 1, [Departure(tuple(named), found.p_value, found.share, matters, words)])
+
+    return tested

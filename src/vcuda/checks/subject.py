@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,22 +124,36 @@ class Subject:
         pairs = {frozenset((int(i), int(j))): (int(i), int(j)) for i, j in found[order]}
         return list(pairs.values())
 
-    def others(self, columns: Sequence[int]) -> list[Subject]:
-        """The same with other probable graphs: one for each other set of parents that some columns have together in a
-        share of the drawn graphs, the likeliest first.
-
-        They have residuals of these columns, and of others that they exchange an edge with.
-        """
+    def _other_graphs(self, columns: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Other probable graphs: one for each other set of parents that some columns have together in a share of the
+        drawn graphs, the likeliest first."""
         used = tuple(self.parents(column).tobytes() for column in columns)
         counts, graphs = Counter[tuple[bytes, ...]](), dict[tuple[bytes, ...], tuple[float, int]]()
+        agreement = _agreement(self.probabilities)
         for k in range(len(self.drawn)):
             sources, targets = self.drawn.edges(k)
             key = tuple(np.sort(sources[targets == column]).astype(np.int64).tobytes() for column in columns)
             counts[key] += 1
-            agreement = float(_agreement(self.probabilities)[sources, targets].sum())
-            graphs[key] = max(graphs.get(key, (-np.inf, 0)), (agreement, k))
+            graphs[key] = max(graphs.get(key, (-np.inf, 0)), (float(agreement[sources, targets].sum()), k))
         likely = [key for key, count in counts.most_common(1 + MOST_OTHERS) if count >= OTHERS_SHARE * len(self.drawn)]
-        return [self._with_graph(columns, *self.drawn.edges(graphs[key][1])) for key in likely if key != used]
+        return [self.drawn.edges(graphs[key][1]) for key in likely if key != used]
+
+    def best_other_graphs(self) -> list[np.ndarray]:
+        """Of the drawn graphs other than the one used, a few ``(d, d)`` that agree best with the probabilities."""
+        agreement, found = _agreement(self.probabilities), dict[bytes, tuple[float, np.ndarray]]()
+        for k in range(len(self.drawn)):
+            graph = np.zeros_like(self.graph)
+            graph[self.drawn.edges(k)] = True
+            found[graph.tobytes()] = (float(agreement[graph].sum()), graph)
+        found.pop(self.graph.tobytes(), None)
+        return [graph for _, graph in sorted(found.values(), key=lambda one: -one[0])[:MOST_OTHERS]]
+
+    def others(self, columns: Sequence[int]) -> list[Callable[[], Subject]]:
+        """The same with other probable graphs of some columns, each made when it is called.
+
+        They have residuals of these columns, and of others that they exchange an edge with.
+        """
+        return [partial(self._with_graph, columns, *edges) for edges in self._other_graphs(columns)]
 
     def _with_graph(self, columns: Sequence[int], sources: np.ndarray, targets: np.ndarray) -> Subject:
         graph = np.zeros_like(self.graph)

@@ -43,7 +43,7 @@ from vcuda.models import FAMILIES, MODELS
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
-from vcuda.posterior.posterior import NOT_CHECKED, Outcome
+from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
 
 
@@ -170,7 +170,8 @@ def _checked(
     posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
 ) -> Posterior:
     """The posterior with what the model checks found."""
-    checks = NOT_CHECKED
+    why = "the fit did not come to its end" if spec.checks else "they were not asked for"
+    checks = Checks(not_made=f"{why}; posterior.checks(table) makes them")
     if spec.checks and posterior.status.arithmetic.code not in ("interrupted", "failed"):
         try:
             progress(Progress(1, 1, "checking the model"))
