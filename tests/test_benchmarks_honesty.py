@@ -341,7 +341,7 @@ def test_the_grid_visits_every_departure_with_one_set_before_the_next(monkeypatc
 
         monkeypatch.setattr(cases.vcuda, "fit", fit_with_option if robust else fit)
         groups = grid()
-        assert [{case.index for case in group} for group in groups] == [{index} for index in range(10)]
+        assert [{case.index for case in group} for group in groups] == [{index} for index in range(100, 110)]
         methods = {"default", "unrobust"} if robust else {"default"}
         for group in groups:
             seen = [(case.departure, case.rows, case.method) for case in group]
