@@ -233,7 +233,8 @@ def test_a_warning_names_the_edges_the_reason_and_the_remedy():
     )
     quiet = Status("ok", "Fine.").described_by(Checks((NOTE,), MADE, "time was too short for: outliers"))
     assert quiet.description.sentence == (
-        "The model checks found nothing that puts a sure edge in doubt (1 note); time was too short for: outliers."
+        "The model checks found nothing that puts a sure edge in doubt (noted: shape of residuals); time was too short "
+        "for: outliers."
     )
     unchecked = Status("ok", "Fine.").described_by(Checks(not_made="12 rows are too few"))
     assert (unchecked.code, unchecked.description.code) == ("ok", "not checked")

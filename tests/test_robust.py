@@ -47,6 +47,9 @@ def test_distance_of_rows_is_one_for_independent_rows_and_grows_with_their_liken
         rows[k] = 0.9 * rows[k - 1] + noise[k]
     assert 7 <= distance_of_rows(rows) <= 13  # (1 + .81) / (1 - .81) = 9.5
     assert distance_of_rows(np.cumsum(noise, axis=0)) > 100
+    # Cells that are missing say nothing; the others still do.
+    assert distance_of_rows(np.where(noise > 1.5, np.nan, noise)) == 1
+    assert 3 <= distance_of_rows(np.where(noise > 1.5, np.nan, rows)) <= 13
 
 
 @pytest.mark.slow

@@ -169,16 +169,18 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
 def _checked(
     posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
 ) -> Posterior:
-    """The posterior with what the model checks found."""
-    why = "the fit did not come to its end" if spec.checks else "they were not asked for"
-    checks = Checks(not_made=f"{why}; posterior.checks(table) makes them")
-    if spec.checks and posterior.status.arithmetic.code not in ("interrupted", "failed"):
+    """The posterior with what the model checks found; an interrupt ends the checks, and keeps the fit."""
+    code = posterior.status.arithmetic.code
+    why = "the fit was interrupted" if code == "interrupted" else "the fit failed" if code == "failed" else ""
+    if not spec.checks:
+        why = "they were not asked for"
+    if not why:
         try:
             progress(Progress(1, 1, "checking the model"))
-            checks = checks_of_fit(posterior, table, edges)
+            return posterior.with_checks(checks_of_fit(posterior, table, edges))
         except KeyboardInterrupt:
-            checks = Checks(not_made="they were interrupted; posterior.checks(table) makes them")
-    return posterior.with_checks(checks)
+            why = "they were interrupted"
+    return posterior.with_checks(Checks(not_made=f"{why}; posterior.checks(table) makes them"))
 
 
 def _check_robust(route: Route, table: Dataset | StreamedTable) -> None:

@@ -72,8 +72,9 @@ def distance_of_rows(values: np.ndarray) -> int:
     A correlation of two columns that are r alike from row to row is as uncertain as that of n (1 - r²) / (1 + r²)
     independent rows.
     """
-    ranks = np.apply_along_axis(rankdata, 0, values)
-    ranks -= ranks.mean(axis=0)
+    ranks = np.asarray(rankdata(values, axis=0, nan_policy="omit"))
+    # A missing value counts as an average one: it is like no other.
+    ranks = np.nan_to_num(ranks - np.nanmean(ranks, axis=0))
     spread = np.maximum((ranks**2).sum(axis=0), 1e-12)
     like = float(np.clip((ranks[1:] * ranks[:-1]).sum(axis=0) / spread, 0.0, 0.9999).max())
     return max(1, round((1 + like**2) / (1 - like**2)))

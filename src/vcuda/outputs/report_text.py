@@ -219,14 +219,22 @@ def how_sure(posterior: Posterior) -> list[str]:
     """How sure the answer is, for a reader who knows no statistics."""
     pairs = Pairs.of(posterior)
     meaning = "90 % means: if the model is right, nine of ten such edges exist. It is not the strength of an effect."
+    careful = posterior.provenance.get("careful")
+    meanings = [meaning]
+    if careful:
+        meanings.insert(
+            0,
+            "The checks warn of these rows, so this is what small parts of them agree on; all rows together would call "
+            f"{careful['sure_before']:,} edges sure.",
+        )
     if not pairs.likely:
-        return [meaning]
+        return meanings
     sure = _share(pairs.sure, pairs.likely)
     settled = _share(pairs.settled, pairs.likely)
     return [
         f"{sure} {'is' if pairs.sure == 1 else 'are'} sure, at {100 * SURE:.0f} % or more. Which of the two is the "
         f"cause is settled for {settled.lower()}.",
-        meaning,
+        *meanings,
     ]
 
 

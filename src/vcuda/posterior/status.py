@@ -125,7 +125,8 @@ def _description(checks: Checks) -> StatusPart:
         return NOT_CHECKED._replace(sentence=f"{NOT_CHECKED.sentence} {checks.summary}")
     warnings = checks.warnings
     if not warnings:
-        notes = f" ({len(checks)} note{'' if len(checks) == 1 else 's'})" if len(checks) else ""
+        noted = ", ".join(dict.fromkeys(finding.check for finding in checks))
+        notes = f" (noted: {noted})" if noted else ""
         skipped = f"; {checks.not_made}" if checks.not_made else ""
         return StatusPart("ok", f"The model checks found nothing that puts a sure edge in doubt{notes}{skipped}.")
     doubted = edges_in_doubt(checks)
