@@ -293,8 +293,7 @@ def test_a_text_file_with_few_bad_cells_is_one_of_numbers(tmp_path):
     with pytest.raises(DataError, match=r"data row 21 \(line 22 of the file\) of column 'b' holds 'unknown', which is"):
         vcuda.as_dataset(path)
     path.write_text("a;b\n" + "\n".join(f"x{k % 4};{k % 7},5" for k in range(20)) + "\n")
-    with pytest.raises(DataError, match=r"data row 1 .* of column 'b' holds '0,5'.* decimal point"):
-        vcuda.as_dataset(path)
+    np.testing.assert_array_equal(vcuda.as_dataset(path).to_frame()["b"].to_numpy()[:3], [0.5, 1.5, 2.5])
     path.write_text("a,b\n" + "\n".join(f"x{k % 4},{'many' if k % 2 else k % 7}" for k in range(20)) + "\n")
     # Half of the cells are text: labels, of which those that are numbers come first.
     assert vcuda.as_dataset(path).categories[1] == ("0", "1", "2", "3", "4", "5", "6", "many")

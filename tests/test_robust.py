@@ -90,3 +90,11 @@ def test_two_populations_are_not_sure_of_what_they_feign(tmp_path):
     again = vcuda.Posterior.load(tmp_path / "run")
     assert again.provenance.get("careful") == found.provenance.get("careful")
     np.testing.assert_array_equal(again.edge_probabilities, found.edge_probabilities)
+
+
+@pytest.mark.parametrize("options", [{"engine": "straight-through"}, {"preset": "paper"}, {"streamed": True}])
+def test_parts_that_cannot_be_averaged_are_refused(options, tmp_path):
+    path = tmp_path / "table.csv"
+    table(chain(np.random.default_rng(5), 60)).to_csv(path, index=False)
+    with pytest.raises(vcuda.ConfigError, match="robust=True"):
+        vcuda.fit(path, robust=True, **options)

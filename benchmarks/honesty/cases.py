@@ -12,6 +12,8 @@ from benchmarks.honesty.departures import DEPARTURES
 Method = Literal["default", "unrobust"]
 
 NODES, ROWS, SETS = 7, (500, 5_000), 10
+# Thresholds of the model checks were chosen on tables of smaller seeds.
+FIRST_SET = 100
 METHODS: dict[Method, str] = {"default": "by default", "unrobust": "`robust=False`"}
 
 
@@ -59,5 +61,5 @@ def grid() -> list[list[Case]]:
     """
     return [
         [Case(departure, rows, index, method) for method in methods() for rows in ROWS for departure in DEPARTURES]
-        for index in range(SETS)
+        for index in range(FIRST_SET, FIRST_SET + SETS)
     ]

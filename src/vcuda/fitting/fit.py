@@ -96,6 +96,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     found = versions()
     arguments = {"data": given.fingerprint, "streamed": isinstance(given, StreamedTable), **spec.deciding()}
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
+    if spec.robust:
+        _check_robust(route, table)
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -179,6 +181,13 @@ def _checked(
         except KeyboardInterrupt:
             why = "they were interrupted"
     return posterior.with_checks(Checks(not_made=f"{why}; posterior.checks(table) makes them"))
+
+
+def _check_robust(route: Route, table: Dataset | StreamedTable) -> None:
+    if route is not fit_by_scores:
+        raise ConfigError("robust=True is for engines exact, orders and variational; leave it out for others")
+    if isinstance(table, StreamedTable):
+        raise ConfigError("robust=True takes parts of the rows: use streamed=False (--in-memory) to have them at hand")
 
 
 def _parts(spec: FitSpec, columns: int) -> int:
