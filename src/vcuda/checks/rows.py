@@ -13,6 +13,8 @@ from vcuda.data.dataset import Dataset
 
 # Serial dependence below this many standard errors was found in tables whose rows are independent.
 SERIAL_Z = 5.0
+# What is less alike than this, or a drift that explains less than this share, changes no edge of a table of many rows.
+LEAST_LIKENESS, LEAST_DRIFT = 0.1, 0.05
 # The longest distance of rows that is looked at.
 MOST_LAGS = 30
 # A column is sorted when so many of its steps go one way.
@@ -51,11 +53,11 @@ def order(subject: Subject) -> Serial:
         if column in keys:
             continue
         own = normal_scores(subject.residuals[:, column], rng)
-        p_drift = 1.0
+        p_drift, drift = 1.0, 0.0
         if keys:
             own = _without(own, np.column_stack([trend, place]), groups[subject.rows])
         else:
-            p_drift = added_features_test(own, np.zeros((subject.n, 0)), trend[:, :3]).p_value
+            drift, p_drift = added_features_test(own, np.zeros((subject.n, 0)), trend[:, :3])
         own = own - own.mean()
         best, best_lag, first = 0.0, 1, 0.0
         for lag in lags:
@@ -72,10 +74,12 @@ def order(subject: Subject) -> Serial:
         if p_lag <= p_drift or abs(best) > SERIAL_Z:
             distance = "neighbouring rows" if best_lag == 1 else f"rows {best_lag} apart"
             words = f"residuals of {distance} go together ({abs(best):.0f} standard errors)"
-            found.append(Departure((column,), p_value, best, abs(best) > SERIAL_Z, words))
+            matters = abs(best) > max(SERIAL_Z, LEAST_LIKENESS * np.sqrt(subject.n))
+            found.append(Departure((column,), p_value, best, matters, words))
         else:
             words = "residuals drift along the rows"
-            found.append(Departure((column,), p_value, best, p_drift < float(two_sided(SERIAL_Z)), words))
+            matters = drift > LEAST_DRIFT and p_drift < float(two_sided(SERIAL_Z))
+            found.append(Departure((column,), p_value, best, matters, words))
     return Serial(Tested(smallest([one.p_value for one in found]), len(found), found), keys, lag_one)
 
 

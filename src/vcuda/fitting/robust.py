@@ -23,10 +23,10 @@ SURE = 0.9
 
 def care_for(checks: Checks, table: Dataset) -> Careful | None:
     """How to fit the rows again: None where no check warns of rows that no model here describes."""
-    found = {finding.check for finding in checks.warnings}
-    if not found.intersection(ABOUT_ROWS):
-        return None
-    return Careful(distance_of_rows(table.values) if ORDER in found else 1)
+    found = {finding.check for finding in checks.warnings}.intersection(ABOUT_ROWS)
+    distance = distance_of_rows(table.values) if ORDER in found else 1
+    # Neighbours that are hardly alike count as independent.
+    return None if not found or (found == {ORDER} and distance == 1) else Careful(distance)
 
 
 def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> Posterior:
@@ -38,7 +38,7 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
     predictive = before.predictive if isinstance(before, SampledGraphs) else found.predictive
     sure, left = (_sure(one.edge_probabilities()) for one in (before, found))
     warned = sorted({finding.check for finding in posterior.checked.warnings if finding.check in ABOUT_ROWS})
-    apart = f", each at least {careful.distance} rows from the next," if careful.distance > 1 else ""
+    apart = f", each at least {careful.distance} rows from the next" if careful.distance > 1 else ""
     sentence = (
         f"The checks warn ({listed(warned)}), so the answer is the mean over small random parts of the rows{apart}: of "
         f"{sure.sum()} edges that all rows are sure of, {(sure & left).sum()} are still sure. robust=False states what "
