@@ -60,7 +60,7 @@ def test_independent_random_walks_have_no_sure_edge():
     assert plain.checks().warnings
     found = vcuda.fit(walks, seed=0)
     assert len(found.edges(minimum=0.9)) == 0
-    said = found.provenance["choice"]["sentences"][-1]
+    said = found.provenance["choice"]["sentences"][0]
     assert "order of the rows" in said
     assert "robust=False" in said
     assert found.provenance["careful"]["sure"] == 0

@@ -46,7 +46,7 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
     )
     made = dict(posterior.provenance)
     choice = made.get("choice") or {"sentences": []}
-    made["choice"] = {**choice, "sentences": [*choice["sentences"], sentence]}
+    made["choice"] = {**choice, "sentences": [sentence, *choice["sentences"]]}
     made["careful"] = {"distance": careful.distance, "sure_before": int(sure.sum()), "sure": int(left.sum())}
     return replace(
         posterior,
