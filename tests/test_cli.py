@@ -390,7 +390,7 @@ def test_help_that_cannot_be_printed_is_no_fault():
 def test_a_deleted_working_directory_is_told(simulated, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    with_absolute_paths = f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} -q"
+    with_absolute_paths = f"vcuda fit {simulated / 'train.csv'} -o {tmp_path / 'run'} -q --model linear"
     assert shell(f"rmdir {gone}; {with_absolute_paths}", cwd=gone).returncode == 0
     gone.mkdir()
     done = shell(f"rmdir {gone}; vcuda fit {simulated / 'train.csv'} -o run", cwd=gone)

@@ -68,7 +68,8 @@ def test_without_experiments_too(tmp_path):
     frame.to_parquet(tmp_path / "table.parquet")
     for options in OPTIONS.values():
         streamed = vcuda.fit(tmp_path / "table.parquet", streamed=True, engine="exact", **options)
-        known = vcuda.fit(frame, engine="exact", **options)
+        # Parts of the rows, which the checks may ask for, need rows.
+        known = vcuda.fit(frame, engine="exact", robust=False, **options)
         assert np.abs(streamed.edge_probabilities - known.edge_probabilities).to_numpy().max() < 1e-6
 
 
@@ -256,7 +257,7 @@ def test_a_column_that_does_not_vary_in_the_sample_is_named(sampled, options):
     frame.to_parquet(path)
     with pytest.raises(DataError, match=r"column 'c' does not vary in the 100 of 600 rows"):
         vcuda.fit(path, streamed=True, **options)
-    assert vcuda.fit(path, streamed=True, model="linear").status.code == "ok"
+    assert vcuda.fit(path, streamed=True, model="linear").status.arithmetic.code == "ok"
 
 
 def test_other_methods_take_the_sample_and_no_experiments(sampled):

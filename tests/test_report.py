@@ -615,4 +615,4 @@ def test_a_report_repeats_the_fit_of_every_file_that_can_be_read():
     assert all(is_readable(f"folder/table{ending}") for ending in TABLE_ENDINGS)
     assert is_readable("Table.CSV.GZ")
     assert is_readable("sachs")
-    assert not any(map(is_readable, ("table.txt", "table.parquet.gz", "pandas table", "/dev/stdin")))
+    assert not any(map(is_readable, ("table.pdf", "pandas table", "/dev/stdin")))

@@ -653,10 +653,13 @@ def test_a_fit_that_fails_on_its_checkpoint_says_so(tmp_path, at_once):
 def test_outcomes_come_back_as_they_were():
     shape, options = FITS["variational"]
     posterior = fitted(table(**shape), **options)
-    from vcuda.posterior.posterior import Outcome
+    from vcuda.posterior.posterior import Outcome, Status
 
     outcome = Outcome(
-        posterior.graph_posterior, posterior.status, {"a": np.float32(0.5), "b": [1, None]}, posterior.trace
+        posterior.graph_posterior,
+        Status(*posterior.status.arithmetic),
+        {"a": np.float32(0.5), "b": [1, None]},
+        posterior.trace,
     )
     again, heard = restored(described(outcome, {"model": {"name": "linear"}}))
     assert heard == {"model": {"name": "linear"}}

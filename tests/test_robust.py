@@ -92,7 +92,9 @@ def test_two_populations_are_not_sure_of_what_they_feign(tmp_path):
     np.testing.assert_array_equal(again.edge_probabilities, found.edge_probabilities)
 
 
-@pytest.mark.parametrize("options", [{"engine": "straight-through"}, {"preset": "paper"}, {"streamed": True}])
+@pytest.mark.parametrize(
+    "options", [{"engine": "straight-through"}, {"engine": "variational"}, {"preset": "paper"}, {"streamed": True}]
+)
 def test_parts_that_cannot_be_averaged_are_refused(options, tmp_path):
     path = tmp_path / "table.csv"
     table(chain(np.random.default_rng(5), 60)).to_csv(path, index=False)

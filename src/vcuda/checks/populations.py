@@ -71,7 +71,7 @@ def normal_populations(subject: Subject) -> Populations:
     """Whether two jointly normal groups describe the rows better than the model."""
     d, known = len(subject.names), _known(subject)
     values = subject.scaled[known]
-    scale = values.std(axis=0)
+    scale = np.maximum(values.std(axis=0), 1e-9)
     values = (values - values.mean(axis=0)) / scale
     rng = subject.rng(7)
     shuffled = rng.permutation(len(values))

@@ -180,8 +180,11 @@ class Subject:
 
 def no_residuals(posterior: Posterior) -> str:
     """Why there are no residuals; empty where there are."""
-    if predictive_of(posterior.graph_posterior) is None:
+    predictive = predictive_of(posterior.graph_posterior)
+    if predictive is None:
         return "the model predicts no rows, so there are no residuals"
+    if not predictive.has_tails:
+        return "the model has no distribution function, so there are no residuals"
     return ""
 
 

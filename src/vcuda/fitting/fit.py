@@ -45,6 +45,7 @@ from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
 from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
+from vcuda.posterior.sampled import SampledGraphs
 
 
 @takes_options(FitCall)
@@ -97,7 +98,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     arguments = {"data": given.fingerprint, "streamed": isinstance(given, StreamedTable), **spec.deciding()}
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
     if spec.robust:
-        _check_robust(route, table)
+        _check_robust(spec, table)
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -150,7 +151,9 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         provenance=provenance,
     )
     posterior = _checked(posterior, table, edges, spec, progress)
-    careful = care_for(posterior.checked, table) if isinstance(table, Dataset) and _may_be_careful(spec) else None
+    careful = None
+    if isinstance(table, Dataset) and isinstance(outcome.graph_posterior, SampledGraphs) and _may_be_careful(spec):
+        careful = care_for(posterior.checked, table)
     left = request.seconds_left()
     if careful not in (None, request.careful) and (left is None or left > 0):
         try:
@@ -183,9 +186,9 @@ def _checked(
     return posterior.with_checks(Checks(not_made=f"{why}; posterior.checks(table) makes them"))
 
 
-def _check_robust(route: Route, table: Dataset | StreamedTable) -> None:
-    if route is not fit_by_scores:
-        raise ConfigError("robust=True is for engines exact, orders and variational; leave it out for others")
+def _check_robust(spec: FitSpec, table: Dataset | StreamedTable) -> None:
+    if _route(spec) is not fit_by_scores or _is_variational(spec.engine):
+        raise ConfigError("robust=True averages drawn graphs of engines exact and orders; leave it out for others")
     if isinstance(table, StreamedTable):
         raise ConfigError("robust=True takes parts of the rows: use streamed=False (--in-memory) to have them at hand")
 

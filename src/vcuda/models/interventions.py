@@ -275,6 +275,10 @@ class InterventionalPredictive(Predictive):
         prediction = part.column(target, parents, scaled - shift)
         return Predicted(prediction.mean + shift[target], prediction.log_density)
 
+    @property
+    def has_tails(self) -> bool:
+        return all(part.has_tails for part in self.parts)
+
     def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
         part, shift = self.of(target)
         return part.tails(target, parents, scaled - shift)

@@ -181,6 +181,11 @@ class Predictive:
         """Predict column ``target`` of the scaled rows ``(n, d)`` from its parents."""
         raise NotImplementedError
 
+    @property
+    def has_tails(self) -> bool:
+        """Whether :meth:`tails` is known: model checks need it."""
+        return type(self).tails is not Predictive.tails
+
     def tails(self, target: int, parents: np.ndarray, scaled: np.ndarray) -> Tails:
         """Where column ``target`` of the scaled rows ``(n, d)`` lies in its distribution given its parents."""
         raise ConfigError(f"predictions of the kind {self.kind!r} have no distribution function")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from vcuda.data.copies import BATCH_ROWS, ArrowCopy, arrow_column
 from vcuda.data.messages import listed, nearest, shortened
@@ -20,7 +19,7 @@ def read_sqlite(path: Path, query: str | None, table: str | None, copy: ArrowCop
     """Add the rows of a table of a SQLite file, or those that a query gives."""
     try:
         # Read only, so that a query cannot change the file.
-        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
             for setting in ("trusted_schema = off", "query_only = on"):
                 connection.execute(f"pragma {setting}")
