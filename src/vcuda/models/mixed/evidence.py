@@ -18,7 +18,6 @@ from scipy.special import gammaln
 
 from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
-from vcuda.models.glm.compiled import fit_numbers
 from vcuda.models.glm.laplace import Fitted, better, fit
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
 from vcuda.models.mixed.columns import Column
@@ -356,6 +355,9 @@ class ColumnEvidence:
             own = np.concatenate([chosen[0, :0], *(places[parent] for parent in parents)])
             chosen[place, 1 : 1 + own.size] = own
         if isinstance(likelihood, Number):
+            # What compiles takes a while to import, and linear fits do without.
+            from vcuda.models.glm.compiled import fit_numbers
+
             found = fit_numbers(likelihood, self.y, stacked, chosen, SPREAD_PRECISION, *start)
             if self.before is None:
                 # Noise of any shape may have several best fits: begin once more, from normal noise.
