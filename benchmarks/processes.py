@@ -40,6 +40,18 @@ class Case(Protocol):
 AnyCase = TypeVar("AnyCase", bound=Case)
 
 
+def left_to_run(
+    groups: Sequence[Sequence[AnyCase]], records: Records, *, fresh: bool, retry: bool
+) -> list[list[AnyCase]]:
+    """The cases that are not stored; ``fresh`` forgets all lines of these cases first, ``retry`` those that failed."""
+    cases = [case for group in groups for case in group]
+    if fresh:
+        records.forget(case.what() for case in cases)
+    if retry:
+        records.forget(case.what() for case in cases if "error" in (records.find(case.what()) or {}))
+    return [[case for case in group if records.find(case.what()) is None] for group in groups]
+
+
 def selected(groups: Iterable[Sequence[AnyCase]], only: str | None) -> list[list[AnyCase]]:
     """The cases whose words contain ``only``, still in their groups."""
     kept = [[case for case in group if only is None or only in case.words()] for group in groups]

@@ -199,7 +199,7 @@ def test_the_first_screen_says_what_was_found_how_sure_and_what_could_be_wrong(p
     assert "nats" not in first
     assert "1.00" not in first
     assert "over 99 %" in first
-    # Sound arithmetic is no verdict on the result: nothing is green, and nobody is told to rely on it.
+    # Sound arithmetic is no verdict on the result: nothing is green, and nothing says that it can be relied on.
     assert "reliable" not in words
     assert ("class", "verdict ok") in page.attributes
 

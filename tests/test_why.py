@@ -218,9 +218,9 @@ def test_rows_that_a_run_does_not_keep_are_asked_for():
         posterior.why("a", "b", data=chain(rows=80).rename(columns={"c": "d"}))
     notes = posterior.why("a", "b", data=chain(rows=60)).notes
     assert any("60 rows, the fit had 80" in note for note in notes)
-    gaps = chain(rows=80)
-    gaps.loc[:9, "c"] = np.nan
-    assert any("70 of 80 remain" in note for note in posterior.why("a", "b", data=gaps).notes)
+    incomplete = chain(rows=80)
+    incomplete.loc[:9, "c"] = np.nan
+    assert any("70 of 80 remain" in note for note in posterior.why("a", "b", data=incomplete).notes)
 
 
 def test_a_mask_of_experiments_comes_with_the_table():

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.honesty.cases import Case, grid
 from benchmarks.honesty.tables import page, tables
-from benchmarks.processes import Runner, first_cases, part_of, part_option, selected
+from benchmarks.processes import Runner, first_cases, left_to_run, part_of, part_option, selected
 from benchmarks.records import Records
 
 MEASURING = "benchmarks.honesty.measuring"
@@ -62,12 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(groups: Sequence[Sequence[Case]], records: Records, options: argparse.Namespace, deadline: float) -> bool:
-    cases = [case for group in groups for case in group]
-    if options.fresh:
-        records.forget(case.what() for case in cases)
-    if options.retry:
-        records.forget(case.what() for case in cases if "error" in (records.find(case.what()) or {}))
-    missing = [[case for case in group if records.find(case.what()) is None] for group in groups]
+    missing = left_to_run(groups, records, fresh=options.fresh, retry=options.retry)
     now = first_cases(missing, options.limit)
     runner = Runner[Case](MEASURING, records, jobs=options.jobs, deadline=deadline, report=_report)
     return runner.run(now) and sum(map(len, now)) == sum(map(len, missing))

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.kinds.cases import SUITES, Case
 from benchmarks.kinds.tables import page, tables
-from benchmarks.processes import Runner, first_cases, part_of, part_option, selected
+from benchmarks.processes import Runner, first_cases, left_to_run, part_of, part_option, selected
 from benchmarks.records import Records
 
 MEASURING = "benchmarks.kinds.measuring"
@@ -70,12 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(groups: Sequence[Sequence[Case]], records: Records, options: argparse.Namespace, deadline: float) -> bool:
-    cases = [case for group in groups for case in group]
-    if options.fresh:
-        records.forget(case.what() for case in cases)
-    if options.retry:
-        records.forget(case.what() for case in cases if "error" in (records.find(case.what()) or {}))
-    missing = [[case for case in group if records.find(case.what()) is None] for group in groups]
+    missing = left_to_run(groups, records, fresh=options.fresh, retry=options.retry)
     if any(case.method == "lingam" for group in missing for case in group) and not _has_lingam(options.python):
         print("DirectLiNGAM is left out: the package lingam is not installed (extra `peers`).", file=sys.stderr)
         missing = [[case for case in group if case.method != "lingam"] for group in missing]

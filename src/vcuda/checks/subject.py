@@ -57,7 +57,7 @@ class Subject:
         ``(d, d)`` of the edges.
     residuals
         ``(n, d)`` standard normal under the model; zeros for columns that are not looked at. Cells that are missing or
-        that an experiment set are drawn: under the model they could not be told from others.
+        that an experiment set are drawn: under the model they look like all others.
     predictive, scaled
         What the residuals come from, and the rows in its units.
     held

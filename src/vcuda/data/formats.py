@@ -15,9 +15,11 @@ from vcuda.data.packing import PACKINGS, packing_of, unpacked
 from vcuda.errors import DataError
 
 try:
-    from lzma import LZMAError
+    import lzma
+
+    LZMA_ERRORS: tuple[type[Exception], ...] = (lzma.LZMAError,)
 except ImportError:  # Python was built without it
-    LZMAError = OSError  # type: ignore[misc,assignment]
+    LZMA_ERRORS = ()
 
 # What Arrow reads where it is, piece by piece.
 STREAMED_KINDS = ("text", "parquet", "arrow")
@@ -51,11 +53,11 @@ FILE_KINDS = {
 }
 ARCHIVE = ".zip"
 # What readers raise about content that is not what it should be; Arrow's own errors are among them.
-UNREADABLE = (
+UNREADABLE: tuple[type[Exception], ...] = (
     OSError,
     EOFError,
     zlib.error,
-    LZMAError,
+    *LZMA_ERRORS,
     csv.Error,
     ValueError,
     LookupError,

@@ -33,9 +33,9 @@ from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
-from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
+from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.exact import TimeLimitError
-from vcuda.infer.progress import Progress, ProgressCallback, silent
+from vcuda.infer.progress import Progress, silent
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -150,18 +150,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         trace=outcome.trace,
         provenance=provenance,
     )
-    posterior = _checked(posterior, table, edges, spec, progress)
-    careful = None
-    if isinstance(table, Dataset) and isinstance(outcome.graph_posterior, SampledGraphs) and _may_be_careful(spec):
-        careful = care_for(posterior.checked, table)
-    left = request.seconds_left()
-    if careful not in (None, request.careful) and (left is None or left > 0):
-        try:
-            with one_blas_thread(), bounded_programs():
-                again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
-            posterior = _checked(stated_carefully(posterior, again, careful), table, edges, spec, progress)
-        except (KeyboardInterrupt, TimeLimitError):
-            progress(Progress(1, 1, "stopped: what all rows say is kept"))
+    posterior = _careful(_checked(posterior, request), request, route, asked)
     status = posterior.status
     for part, category in ((status.arithmetic, ConvergenceWarning), (status.description, ModelCheckWarning)):
         if part.severity:
@@ -169,18 +158,34 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     return posterior
 
 
-def _checked(
-    posterior: Posterior, table: Dataset | StreamedTable, edges: EdgePrior, spec: FitSpec, progress: ProgressCallback
-) -> Posterior:
+def _careful(posterior: Posterior, request: Request, route: Route, asked: Asked) -> Posterior:
+    """The posterior, or what small parts of the rows agree on where the checks ask for it and time is left."""
+    table, left = request.table, request.seconds_left()
+    has_graphs = isinstance(posterior.graph_posterior, SampledGraphs)
+    if not (isinstance(table, Dataset) and has_graphs and _may_be_careful(request.spec)):
+        return posterior
+    careful = care_for(posterior.checked, table)
+    if careful is None or careful == request.careful or (left is not None and left <= 0):
+        return posterior
+    try:
+        with one_blas_thread(), bounded_programs():
+            again, _ = _routed(request._replace(careful=careful, checkpointer=NO_CHECKPOINT), route, asked)
+        return _checked(stated_carefully(posterior, again, careful), request)
+    except (KeyboardInterrupt, TimeLimitError):
+        request.progress(Progress(1, 1, "stopped: what all rows say is kept"))
+        return posterior
+
+
+def _checked(posterior: Posterior, request: Request) -> Posterior:
     """The posterior with what the model checks found; an interrupt ends the checks, and keeps the fit."""
     code = posterior.status.arithmetic.code
     why = "the fit was interrupted" if code == "interrupted" else "the fit failed" if code == "failed" else ""
-    if not spec.checks:
+    if not request.spec.checks:
         why = "they were not asked for"
     if not why:
         try:
-            progress(Progress(1, 1, "checking the model"))
-            return posterior.with_checks(checks_of_fit(posterior, table, edges))
+            request.progress(Progress(1, 1, "checking the model"))
+            return posterior.with_checks(checks_of_fit(posterior, request.table, request.edges))
         except KeyboardInterrupt:
             why = "they were interrupted"
     return posterior.with_checks(Checks(not_made=f"{why}; posterior.checks(table) makes them"))

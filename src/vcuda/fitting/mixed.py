@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from vcuda.checks.subject import SURE
 from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.data.scaling import Scaling
@@ -54,7 +55,6 @@ Info = dict[str, Any]
 
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
 SHAPELESS = 0.04
-SURE = 0.9
 # What is assumed of numbers in one part after the other: in half of them all descriptions compete by their evidence. It
 # prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
 # shape, and most of these the spread as whatever it is.

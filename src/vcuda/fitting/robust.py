@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcuda.checks.run import ABOUT_ROWS, ORDER
+from vcuda.checks.subject import SURE
 from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.fitting.parts import Careful, distance_of_rows
@@ -17,8 +18,6 @@ from vcuda.posterior.sampled import SampledGraphs
 
 if TYPE_CHECKING:
     from vcuda.checks.findings import Checks
-
-SURE = 0.9
 
 
 def care_for(checks: Checks, table: Dataset) -> Careful | None:
@@ -36,7 +35,7 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
     if not isinstance(found, SampledGraphs) or again.status.code in ("interrupted", "failed"):
         return posterior
     predictive = before.predictive if isinstance(before, SampledGraphs) else found.predictive
-    sure, left = (_sure(one.edge_probabilities()) for one in (before, found))
+    sure, left = (np.asarray(one.edge_probabilities()) >= SURE for one in (before, found))
     warned = sorted({finding.check for finding in posterior.checked.warnings if finding.check in ABOUT_ROWS})
     apart = f", each at least {careful.distance} rows from the next" if careful.distance > 1 else ""
     sentence = (
@@ -56,7 +55,3 @@ def stated_carefully(posterior: Posterior, again: Outcome, careful: Careful) -> 
         trace=again.trace,
         provenance=Provenance(made),
     )
-
-
-def _sure(probabilities: np.ndarray) -> np.ndarray:
-    return np.asarray(probabilities) >= SURE
