@@ -42,7 +42,7 @@ HEADER = re.compile(
 )
 LONGEST_HEADER = 1 << 16
 # What the readers raise about files that are not what they should be.
-UNREADABLE = (*UNREADABLE_TABLE, zipfile.BadZipFile, RecursionError, ConfigError)
+UNREADABLE: tuple[type[Exception], ...] = (*UNREADABLE_TABLE, zipfile.BadZipFile, RecursionError, ConfigError)
 
 
 def is_ordinary(path: Path) -> bool:

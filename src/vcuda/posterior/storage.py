@@ -46,7 +46,7 @@ FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 LONGEST_REASON = 300
 # Beside what the readers raise, what graph posteriors raise when arrays do not fit together.
-DAMAGED = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
+DAMAGED: tuple[type[Exception], ...] = (*UNREADABLE, VcudaError, AttributeError, ArithmeticError)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
