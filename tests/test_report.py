@@ -140,9 +140,9 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict:
-        return json.loads(next(text for _, attributes, text in self.raw if attributes.get("id") == "report-data"))[
-            "graph"
-        ]
+        """What the script draws the graph from."""
+        stored = next(text for _, attributes, text in self.raw if attributes.get("id") == "report-data")
+        return json.loads(stored)["graph"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The section with effects: a table where they are numbers, curves where they bend, changes where columns have kinds."""
+"""The section with effects: numbers in a table, curves where they bend, changes where columns are of several kinds."""
 
 from __future__ import annotations
 
