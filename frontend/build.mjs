@@ -8,7 +8,7 @@ import { build } from "vite";
 const here = import.meta.dirname;
 const BUNDLED = ["cytoscape", "@dagrejs/dagre"];
 const ENTRIES = {
-  graph: { entry: "src/report-graph.ts", folder: "../src/vcuda/outputs/assets", name: "graph" },
+  graph: { entry: "src/report-graph.ts", folder: "../src/vcuda/outputs/report/assets", name: "graph" },
 };
 
 /** One number for all that the bundles are made of; tests/test_frontend.py computes the same. */

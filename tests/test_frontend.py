@@ -15,7 +15,7 @@ import vcuda
 ROOT = Path(__file__).parents[1]
 FRONTEND = ROOT / "frontend"
 PACKAGE = Path(vcuda.__file__).parent
-BUNDLES = {"graph": PACKAGE / "outputs" / "assets" / "graph.js"}
+BUNDLES = {"graph": PACKAGE / "outputs" / "report" / "assets" / "graph.js"}
 BESIDE = ("build.mjs", "package.json", "package-lock.json", "tsconfig.json", "app.html")
 
 

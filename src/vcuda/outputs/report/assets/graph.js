@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:1e4dfae375399f1beab1dec9d70b1ca838f584a160d5809f8a49f816902415ed
+/*! Built from frontend/, sources sha256:92e2ed9f77b55fcc79f1b59931c71696f277847bb63e736bf6e169963456be9c
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
