@@ -168,10 +168,8 @@ def drivers(
     as_json: Json = False,
 ) -> None:
     """What drives a variable? Its direct and upstream causes, by what they change in it."""
-    _check_variables(run, *(target,) if target is not None else ())
-    from vcuda.posterior import Posterior
-
-    found = Posterior.load(run).drivers(target, most=most, draws=draws, seed=seed)
+    posterior = opened(run, *(target,) if target is not None else ())
+    found = posterior.drivers(target, most=most, draws=draws, seed=seed)
     if as_json:
         show_json(found.to_dict())
         return
