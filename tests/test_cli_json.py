@@ -71,6 +71,7 @@ LINES = [
     ("edges", [], "edges run"),
     ("edges", [], "edges run --consensus"),
     ("paths", [], "paths run X1 X2"),
+    ("drivers", [], "drivers run X3"),
     ("effect", [], "effect run X1 X2"),
     ("effect", [], "effect LABELS age <response>"),
     ("effect", [], "effect CURVES age <response> --draws 5"),

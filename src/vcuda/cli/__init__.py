@@ -17,7 +17,7 @@ from vcuda import interrupts
 from vcuda.cli.config import init
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, why
+from vcuda.cli.questions import compare, drivers, edges, effect, export, next_experiment, paths, report, why
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -105,6 +105,7 @@ _command(
 _command(check, "vcuda check table.csv", "vcuda check table.csv --missing -999 --json", "vcuda check run")
 _command(edges, "vcuda edges run --minimum 0.5", "vcuda edges run --consensus --json")
 _command(paths, "vcuda paths run Raf Erk")
+_command(drivers, "vcuda drivers run churn")
 _command(effect, "vcuda effect run Mek Erk", "vcuda effect run Mek Erk --at 10 --at 100")
 _command(why, "vcuda why run Mek Erk", "vcuda why run Mek Erk --data table.csv")
 _command(next_experiment, "vcuda next run --already Mek", name="next")

@@ -163,6 +163,35 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
     _show(found.table, len(found.table))
 
 
+def drivers(
+    run: Run,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="The variable that is driven; by default the target of the fit.",
+            show_default=False,
+            autocompletion=run_columns,
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Of how many causes, the likeliest, to get effects.")] = 10,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Causal models drawn for an effect.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """What drives a variable? Its direct and upstream causes, by what they change in it."""
+    posterior = opened(run, *(target,) if target is not None else ())
+    found = posterior.drivers(target, most=most, draws=draws, seed=seed)
+    if as_json:
+        show_json(found.to_dict())
+        return
+    say(results(), f"What drives {found.target}:", *(f"- {sentence}" for sentence in found.sentences), found.caveat)
+    if found.drivers:
+        _show(found.table.drop(columns=["measure", "value_before", "value_after"]), len(found.drivers))
+
+
 def why(
     run: Run,
     cause: Annotated[
