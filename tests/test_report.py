@@ -641,7 +641,6 @@ def test_two_hundred_variables_can_be_used(browser, large_file):
     started = time.perf_counter()
     browser.run("window.scope = document.querySelector('.gv-bar select'); scope.value = 'all'")
     browser.run("scope.dispatchEvent(new Event('change'))")
-    )
     drawn = browser.run(COLUMNS_DRAWN)
     moved = time.perf_counter() - started
     print(f"200 variables: first paint after {paint:.0f} ms; all {drawn} columns, {1000 * moved:.0f} ms")
