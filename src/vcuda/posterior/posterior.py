@@ -267,6 +267,16 @@ class Posterior:
 
         return effects(self, draws=draws, seed=seed)
 
+    def targets(self, *, minimum: float = 0.0) -> pd.DataFrame:
+        """For a fit with ``contexts``: the probability that each environment changed each column, the surest first.
+
+        Columns ``environment``, ``column``, ``probability``; changes are against the reference environment, whose
+        mechanisms effects and predictions are about. Changes below ``minimum`` are left out.
+        """
+        from vcuda.summaries.contexts import targets
+
+        return targets(self, minimum=minimum)
+
     def compare(self, other: Posterior) -> Comparison:
         """Edge by edge, what another posterior says of the same variables; they are matched by name."""
         from vcuda.summaries.comparison import compare
