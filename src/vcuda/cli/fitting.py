@@ -39,6 +39,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
+from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
 
@@ -141,6 +142,8 @@ def fit(
     """
     if table is None and resume is None:
         raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
+    if table is not None:
+        check_is_there(table)
     from vcuda.data.knowledge import Knowledge
     from vcuda.infer.progress import Progress
 
