@@ -360,13 +360,13 @@ def _from_strata(
     spec: ScoreSpec, strata: Strata, count: int, mean: np.ndarray, scale: np.ndarray, changes: Changes
 ) -> LocalScore:
     def scored(pattern: Pattern, pieces: Sequence[Piece]) -> list[LocalScore]:
-        return [_of_moments(spec, pattern.moments, piece, scale) for piece in pieces]
+        return [piece_score(spec, pattern.moments, piece, scale) for piece in pieces]
 
     patterns = _patterns(strata, mean.size, count, changes, getattr(spec, "mean_rows", 1.0))
     return _assembled(patterns, scored, mean, scale, most=MOST_SETS, kept=MOST_SEARCHED)
 
 
-def _of_moments(spec: ScoreSpec, moments: Sequence[Moments], piece: Piece, scale: np.ndarray) -> LocalScore:
+def piece_score(spec: ScoreSpec, moments: Sequence[Moments], piece: Piece, scale: np.ndarray) -> LocalScore:
     """The score of the rows of a piece; products are centred within its groups."""
     groups = [merged((moments[e] for e in group), scale.size) for group in piece]
     together = groups[0]._replace(
@@ -421,7 +421,7 @@ def searched_changes(target: int, pattern: Pattern, scale: np.ndarray, kept: int
 
     def value(environments: Group, parents: Sequence[int]) -> float:
         change = prior.change(environments)
-        scores = [_of_moments(BGe(), pattern.moments, piece, scale).score(target, parents) for piece in change.pieces]
+        scores = [piece_score(BGe(), pattern.moments, piece, scale).score(target, parents) for piece in change.pieces]
         return change.log_weight + sum(scores)
 
     for parents in ([], _separate_parents(target, pattern, scale)):
@@ -448,7 +448,7 @@ def searched_changes(target: int, pattern: Pattern, scale: np.ndarray, kept: int
 
 def _separate_parents(target: int, pattern: Pattern, scale: np.ndarray) -> list[int]:
     """Columns that explain a column when every environment has a mechanism of its own, taken one by one."""
-    scores = [_of_moments(BGe(), pattern.moments, ((e,),), scale) for e in pattern.prior.active]
+    scores = [piece_score(BGe(), pattern.moments, ((e,),), scale) for e in pattern.prior.active]
     chosen: list[int] = []
     while len(chosen) < min(MOST_PARENTS, scale.size - 1):
         gains = np.sum([score.gains(target, chosen) for score in scores], axis=0)
