@@ -26,7 +26,11 @@ def cdnod(values: Any, context: Any) -> dict[str, Any]:
     d = len(values[0])
     directed = (marks == -1) & (marks.T == 1)
     both = (marks == -1) & (marks.T == -1)
-    return {"edges": (directed + 0.5 * both)[:d, :d].astype(float).tolist(), "seconds": seconds, "package": "causal-learn"}
+    return {
+        "edges": (directed + 0.5 * both)[:d, :d].astype(float).tolist(),
+        "seconds": seconds,
+        "package": "causal-learn",
+    }
 
 
 PROGRAMS = {"cdnod": cdnod}

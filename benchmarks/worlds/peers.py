@@ -22,7 +22,8 @@ def ask(peers: str | None, program: str, given: dict[str, Any]) -> dict[str, Any
             [peers, str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
     process = _running[peers]
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     job = {"program": program, **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in given.items()}}
     process.stdin.write(json.dumps(job) + "\n")
     process.stdin.flush()

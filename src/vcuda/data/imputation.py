@@ -159,7 +159,8 @@ def _imputed_tables(
 
 
 def _groups(data: Dataset, missing: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
-    """Rows with missing values: by experiment and environment, where there are enough rows to impute them alone, and all others."""
+    """Rows with missing values: by experiment and environment, where there are enough rows to impute them alone, and
+    all others."""
     lacking = np.asarray(missing.any(axis=1))
     if data.interventions is None and data.environment is None:
         return [], np.flatnonzero(lacking)

@@ -31,7 +31,9 @@ def checks_of_fit(posterior: Posterior, table: Dataset | StreamedTable, edges: E
     # The sample of a streamed table is drawn at random.
     ordered = isinstance(table, Dataset)
     with one_blas_thread():
-        return check(posterior, _rows(posterior, table), edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered)
+        return check(
+            posterior, _rows(posterior, table), edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered
+        )
 
 
 def checks_of_table(posterior: Posterior, data: Any) -> Checks:

@@ -16,14 +16,15 @@ from vcuda.fitting.parts import carefully
 from vcuda.fitting.routes import Request, choose_among, fit_scored
 from vcuda.fitting.spec import FitSpec
 from vcuda.infer.exact import TimeLimitError
-from vcuda.models.contexts import sums_all
+from vcuda.models.contexts import pieces_of_rows, sums_all
 from vcuda.models.mixed.spec import Mixed
 from vcuda.posterior.posterior import Outcome
 
 Info = dict[str, Any]
 
-# Parts of the rows whose answers are averaged where kinds differ: each is scored once for every set of environments.
-PARTS = 4
+# Parts of the rows whose answers are averaged where kinds differ: each is scored once for every piece of its rows, and
+# so many pieces are scored in all; no fewer parts than two, whatever their pieces.
+PIECES, FEWEST_PARTS = 12, 2
 
 
 def check_contexts(spec: FitSpec, contexts: Contexts | None, *, by_scores: bool) -> None:
@@ -88,15 +89,16 @@ def _fit_numbers(request: Request, noise: Any, engine: Any) -> tuple[Outcome, In
 
 def _fit_kinds(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
     if request.spec.changes != "mechanisms":
-        raise ConfigError(
-            "changes='shifts' (--changes shifts) is for linear models: use model linear, or leave it out"
-        )
-    parts = min(request.parts, PARTS) if request.spec.subsamples is None else request.parts
+        raise ConfigError("changes='shifts' (--changes shifts) is for linear models: use model linear, or leave it out")
+    parts = request.parts
+    if request.spec.subsamples is None and request.table.contexts is not None:
+        pieces = pieces_of_rows(len(request.table.contexts.names))
+        parts = min(parts, max(FEWEST_PARTS, PIECES // pieces))
     return fit_mixed(request._replace(parts=parts), model, noise, engine)
 
 
 def _largest(table: Dataset) -> Dataset:
-    """The rows of the environment that has most of them, among those in which all columns vary; all if there is none."""
+    """The rows of the largest environment in which all columns vary; all rows if there is none."""
     assert table.environment is not None
     counts = np.bincount(table.environment)
     for own in np.argsort(-counts, kind="stable"):

@@ -155,7 +155,9 @@ def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoic
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
         return NumberChoice(None, said, compared)
-    said = f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
+    said = (
+        f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
+    )
     return NumberChoice(prepared, said, compared)
 
 

@@ -398,7 +398,8 @@ class FitSpec:
         None,
         "A column that says which environment (site, batch, experiment) a row comes from; nobody need know what each "
         "environment changed.",
-        in_python="Several columns name combinations. They are no variables. :meth:`Posterior.targets` says what changed.",
+        in_python="""Several columns name combinations. They are no variables. :meth:`Posterior.targets` says what
+        changed.""",
         check=lambda value: names("contexts", value),
         metavar="COLUMN",
         part="table",

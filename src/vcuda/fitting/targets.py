@@ -29,7 +29,7 @@ from vcuda.posterior.samples import GraphSamples
 
 # An environment that changed a column with this probability does not show the mechanism of the reference.
 CHANGED = 0.5
-# Of each column, sets of parents are looked at until they have this share of the drawn graphs, and no more than so many.
+# Sets of parents of a column are looked at until they have this share of the drawn graphs, and no more than so many.
 ENOUGH_GRAPHS, MOST_SETS = 0.995, 60
 # Where diagnostics keep the probabilities, (e - 1, d).
 KEY = "targets"
@@ -98,7 +98,8 @@ def reference_table(table: Dataset, targets: np.ndarray | None) -> Dataset:
 
 
 def _reference_statistics(statistics: Statistics, targets: np.ndarray) -> Statistics:
-    assert statistics.strata is not None and statistics.environments is not None
+    assert statistics.strata is not None
+    assert statistics.environments is not None
     cells = statistics.environments[1]
     changed = np.vstack([np.zeros(len(statistics.names), dtype=bool), targets >= CHANGED])
     regimes: dict[Regime, Moments] = {}

@@ -252,9 +252,7 @@ def check_spec(spec: ScoreSpec, changes: Changes) -> None:
             "noise out, or give noise='unequal' (--noise unequal)"
         )
     if changes == "shifts" and not needs_moments_only(spec):
-        raise ConfigError(
-            "changes='shifts' (--changes shifts) is for linear models: use model linear, or leave it out"
-        )
+        raise ConfigError("changes='shifts' (--changes shifts) is for linear models: use model linear, or leave it out")
 
 
 def needs_moments_only(spec: ScoreSpec) -> bool:
@@ -265,6 +263,11 @@ def needs_moments_only(spec: ScoreSpec) -> bool:
 def sums_all(environments: int, *, by_moments: bool) -> bool:
     """Whether so many environments are few enough to sum over all sets of them."""
     return 1 << (environments - 1) <= (MOST_SETS if by_moments else MOST_SETS_OF_ROWS)
+
+
+def pieces_of_rows(environments: int) -> int:
+    """How many parts of the rows a model that needs them is prepared for, about."""
+    return min(1 << (environments - 1), MOST_SETS_OF_ROWS) + environments - 1
 
 
 # From a table in memory, and from statistics ----------------------------------------------------------------------
@@ -292,7 +295,8 @@ def prepare_rows(
     table: Dataset, scored: Callable[[Sequence[np.ndarray]], list[LocalScore]], scale: np.ndarray
 ) -> LocalScore:
     """Prepare a score from those of parts of the rows: ``scored`` has those of several arrays of row numbers."""
-    assert table.contexts is not None and table.environment is not None
+    assert table.contexts is not None
+    assert table.environment is not None
     environment, held, count = table.environment, table.interventions, len(table.contexts.names)
 
     def of_pieces(pattern: Pattern, pieces: Sequence[Piece]) -> list[LocalScore]:
@@ -306,7 +310,8 @@ def prepare_rows(
 
 def prepare_streamed(spec: ScoreSpec, statistics: Statistics, changes: Changes = "mechanisms") -> LocalScore:
     """Prepare a score from the moments of each environment of a table that need not fit into memory."""
-    assert statistics.strata is not None and statistics.environments is not None
+    assert statistics.strata is not None
+    assert statistics.environments is not None
     check_spec(spec, changes)
     contexts, cells = statistics.environments
     at = {name: k for k, name in enumerate(statistics.names)}
@@ -347,8 +352,8 @@ def _patterns(strata: Strata, columns: int, count: int, changes: Changes, mean_r
     found = []
     for free, members in by_rows.items():
         never = not any(free)
-        own = [(e, moments) for ((_, e), moments), is_free in zip(strata.items(), free, strict=True) if is_free or never]
-        moments = tuple(merged((one for e, one in own if e == k), columns) for k in range(count))
+        own = [key for key, is_free in zip(strata, free, strict=True) if is_free or never]
+        moments = tuple(merged((strata[key] for key in own if key[1] == k), columns) for k in range(count))
         rows = tuple(one.rows for one in moments)
         active = tuple(k for k in range(count) if rows[k])
         prior = Prior(count, active, rows, change_probability(columns), changes, mean_rows)
@@ -425,7 +430,7 @@ def searched_changes(target: int, pattern: Pattern, scale: np.ndarray, kept: int
         return change.log_weight + sum(scores)
 
     for parents in ([], _separate_parents(target, pattern, scale)):
-        here: dict[Group, float] = {}
+        here, ends = dict[Group, float](), list[Group]()
         for start in ((), prior.others):
             best = start
             here.setdefault(best, value(best, parents))
@@ -438,11 +443,14 @@ def searched_changes(target: int, pattern: Pattern, scale: np.ndarray, kept: int
                 if here[found] <= here[best]:
                     break
                 best = found
+            # Given other parents what is near may count more.
+            ends += near
         top = max(here.values())
         for own, height in here.items():
-            seen[own] = max(seen.get(own, -np.inf), height - top)
+            least = -NEGLIGIBLE if own in ends else -np.inf
+            seen[own] = max(seen.get(own, -np.inf), height - top, least)
     likely = sorted(seen, key=lambda own: -seen[own])
-    chosen = [own for own in likely if seen[own] > -NEGLIGIBLE][:kept]
+    chosen = [own for own in likely if seen[own] >= -NEGLIGIBLE][:kept]
     return [pattern.prior.change(own) for own in dict.fromkeys([(), *chosen])]
 
 

@@ -24,7 +24,13 @@ def targets(posterior: Posterior, *, minimum: float = 0.0) -> pd.DataFrame:
         )
     least = number("minimum", minimum)
     environments = [name for name in made["rows"] if name != made["reference"]]
-    table = pd.DataFrame(np.array(found), index=environments, columns=list(posterior.names))
-    listed = table.stack().rename_axis(["environment", "column"]).reset_index(name="probability")
-    listed = listed[listed.probability >= least]
-    return listed.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
+    table = np.array(found, dtype=np.float64)
+    rows, columns = np.nonzero(table >= least)
+    order = np.argsort(-table[rows, columns], kind="stable")
+    return pd.DataFrame(
+        {
+            "environment": np.array(environments, dtype=object)[rows[order]],
+            "column": np.array(posterior.names, dtype=object)[columns[order]],
+            "probability": table[rows[order], columns[order]],
+        }
+    )

@@ -100,9 +100,9 @@ class Gathering:
                 column = self.stream.contexts[0] if by_context else self.stream.target_column
                 what, rare = ("environments", "environments") if by_context else ("sets of targets", "targets")
                 raise DataError(
-                    f"{self.stream.source}: column {shortened(column)} has {len(self._numbers):,} or more {what}, and the products of {self.width:,} columns are kept for each, "
-                    f"more than {REGIME_BYTES / 1e6:,.0f} MB: leave out columns, or give rare {rare} tables of "
-                    "their own."
+                    f"{self.stream.source}: column {shortened(column)} has {len(self._numbers):,} or more {what}, and "
+                    f"the products of {self.width:,} columns are kept for each, more than {REGIME_BYTES / 1e6:,.0f} "
+                    f"MB: leave out columns, or give rare {rare} tables of their own."
                 )
         return self._numbers[stratum]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,7 +209,7 @@ class BlockReader:
             self.names,
             column=self.target_column or "",
             source=self.raw.source,
-            place=lambda label: self._place(int(np.argmax(codes == label))),
+            place=partial(self._place_of_label, codes),
             left_out=left_out(self.raw, self.names, self.target_column) - set(self.contexts),
         )
         sets = [tuple(np.flatnonzero(row).tolist()) for row in held]
@@ -219,14 +220,12 @@ class BlockReader:
         self, batch: Any, targets: tuple[tuple[int, ...], ...], regime: npt.NDArray[np.intp]
     ) -> tuple[tuple[tuple[int, ...], ...], tuple[Cells, ...], npt.NDArray[np.intp]]:
         """The sets of targets once for each environment, the environment of each, and which of them each row has."""
-        number, cells = regime, [(own,) for own in range(len(targets))]
-        by_column = []
+        number = regime
+        cells: list[tuple[int, ...]] = [(own,) for own in range(len(targets))]
+        by_column: list[list[str]] = []
         for column, name in zip(self.context_columns, self.contexts, strict=True):
             labels, codes = _labels_and_codes(batch.column(column))
-            place = self._place
-            check_cells_named(
-                labels, name, self.raw.source, lambda label, codes=codes: place(int(np.argmax(codes == label)))
-            )
+            check_cells_named(labels, name, self.raw.source, partial(self._place_of_label, codes))
             by_column.append(labels)
             present, number = np.unique(number * len(labels) + codes, return_inverse=True)
             cells = [(*cells[both // len(labels)], both % len(labels)) for both in present.tolist()]
@@ -235,6 +234,10 @@ class BlockReader:
             tuple(labels[code] for labels, code in zip(by_column, own[1:], strict=True)) for own in cells
         )
         return sets, environments, number.astype(np.intp).reshape(-1)
+
+    def _place_of_label(self, codes: npt.NDArray[np.intp], label: int) -> str:
+        """The first row that has a label."""
+        return self._place(int(np.argmax(codes == label)))
 
     def wanted(self) -> list[str]:
         """The columns to read, as they stand in the file, each once."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.columns import ColumnChoice
-from vcuda.data.contexts import Cells, ContextOptions, Contexts, contexts_of
+from vcuda.data.contexts import NO_CONTEXTS, Cells, ContextOptions, Contexts, contexts_of
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import Moments, merged
 from vcuda.data.raw_table import FloatArray
@@ -74,7 +74,7 @@ class Statistics:
     logarithm: npt.NDArray[np.bool_]
     notes: tuple[str, ...] = ()
     header: bool = True
-    asked: ContextOptions = ContextOptions()
+    asked: ContextOptions = NO_CONTEXTS
     strata: Mapping[tuple[Regime, Cells], Moments] | None = None
 
     @cached_property

@@ -247,9 +247,7 @@ def open_table(
         return replace(table, statistics=replace(table.statistics, source=copy.shown), remarks=remarks)
 
     def in_memory() -> Dataset:
-        return read_table(
-            data, choice=choice, how=how, interventions=interventions, contexts=contexts, missing="keep"
-        )
+        return read_table(data, choice=choice, how=how, interventions=interventions, contexts=contexts, missing="keep")
 
     kept = data if is_partitioned(data) else _path(data)
     by_column = interventions is None or isinstance(interventions, str)
@@ -330,7 +328,11 @@ def _cells(
 ) -> float:
     """About how many cells the chosen columns have of a table that is not in memory; of a folder, more than fit."""
     if is_partitioned(kept):
-        taken = variable_columns(described(kept), interventions, choice, contexts=contexts) if choice else range(len(kept.columns))
+        taken = (
+            variable_columns(described(kept), interventions, choice, contexts=contexts)
+            if choice
+            else range(len(kept.columns))
+        )
         return cells_in(narrowed(kept, taken), mapped=mapped)
     if kept.is_dir():
         return np.inf
