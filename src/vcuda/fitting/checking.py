@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vcuda.checks.findings import Checks
-from vcuda.checks.run import check
+from vcuda.checks.run import INFLUENCE, check
 from vcuda.checks.subject import Subject, no_residuals, subject_of
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import Knowledge
@@ -17,7 +18,7 @@ from vcuda.errors import ConfigError, DataError
 from vcuda.fitting.design import rules_of_design
 from vcuda.fitting.kinds import resolve_kinds
 from vcuda.fitting.spec import FitCall
-from vcuda.fitting.targets import KEY, reference_table
+from vcuda.fitting.targets import CHANGED, KEY, reference_table
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
 
@@ -31,9 +32,20 @@ def checks_of_fit(posterior: Posterior, table: Dataset | StreamedTable, edges: E
     # The sample of a streamed table is drawn at random.
     ordered = isinstance(table, Dataset)
     with one_blas_thread():
-        return check(
-            posterior, _rows(posterior, table), edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered
-        )
+        rows = _rows(posterior, table)
+        found = check(posterior, rows, edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered)
+    return _with_other_environments(found, posterior)
+
+
+def _with_other_environments(found: Checks, posterior: Posterior) -> Checks:
+    """The findings without those that few rows of the reference carry an edge, where another environment shows it."""
+    targets = posterior.diagnostics.get(KEY)
+    if targets is None:
+        return found
+    changed = np.flatnonzero(np.max(targets, axis=0) >= CHANGED)
+    names = {posterior.names[k] for k in changed}
+    kept = [one for one in found.findings if one.check != INFLUENCE or any(end not in names for _, end in one.edges)]
+    return replace(found, findings=tuple(kept))
 
 
 def checks_of_table(posterior: Posterior, data: Any) -> Checks:
