@@ -29,7 +29,7 @@ def posterior(simulation):
 
 def test_edges_are_named_and_sorted(posterior):
     edges = posterior.edges()
-    assert list(edges.columns) == ["source", "target", "probability"]
+    assert list(edges.columns) == ["source", "target", "probability", "holds_with_hidden_causes"]
     assert len(edges) == 30
     assert edges.probability.is_monotonic_decreasing
     matrix = posterior.edge_probabilities

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from vcuda import interrupts
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, why
+from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, sensitivity, why
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -92,6 +92,7 @@ app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit
 app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
 app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
 app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
+app.command(cls=Command, epilog="Example: vcuda sensitivity run Mek Erk")(sensitivity)
 app.command(cls=Command, epilog="Example: vcuda why run Mek Erk")(why)
 app.command("next", cls=Command, epilog="Example: vcuda next run --already Mek")(next_experiment)
 app.command(cls=Command, epilog="Example: vcuda compare run other-run")(compare)

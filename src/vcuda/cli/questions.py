@@ -199,6 +199,45 @@ def why(
         say(results(), *found.notes)
 
 
+def sensitivity(
+    run: Run,
+    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable that is set.")],
+    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="The variable that may change.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help="The table that was fitted, where the run does not keep its rows.", show_default=False),
+    ] = None,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """How strong would a hidden common cause have to be to explain an effect away?"""
+    _check_variables(run, cause, outcome)
+    from vcuda.posterior import Posterior
+
+    found = Posterior.load(run).sensitivity(cause, outcome, data=data, draws=draws, seed=seed)
+    if as_json:
+        show_json(
+            {
+                "sentence": found.sentence,
+                "probability": found.probability,
+                "holds_up_to": found.holds_up_to(),
+                "curve": found.curve.to_dict("records"),
+                "covariates": found.covariates.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    say(
+        results(),
+        f"The probability that {cause} has an effect on {outcome} which holds, by the hidden cause's strength:",
+    )
+    _show(found.curve.iloc[::10], len(found.curve))
+    if not found.covariates.empty:
+        say(results(), f"Measured causes of {cause}, and how strong they are:")
+        _show(found.covariates, len(found.covariates))
+
+
 def next_experiment(
     run: Run,
     already: Annotated[

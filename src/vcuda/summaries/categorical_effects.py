@@ -21,6 +21,7 @@ from vcuda.graphs import topological_order_edges
 from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.sensitivity import line_beside
 
 DRAWS = 1000
 # The largest table that eliminating a variable may make; beyond it the model is simulated with so many rows.
@@ -158,7 +159,7 @@ def category_effect(
         outcome_labels=predictive.labels[last],
         draws=np.stack(found),
         probability_zero=apart / number,
-        caveat=posterior.caveat,
+        caveat=line_beside(posterior, cause, outcome),
     )
 
 

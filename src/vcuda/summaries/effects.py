@@ -22,6 +22,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.sensitivity import holding_strengths, line_beside
 from vcuda.summaries.simulated_effects import SimulatedEffect, checked_settings, simulated_effect
 from vcuda.summaries.upstream import Upstream
 
@@ -151,7 +152,7 @@ def effect(
         probability_zero=float(np.mean([not response.connected for response in responses])),
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
         linear=linear,
-        caveat=posterior.caveat,
+        caveat=line_beside(posterior, cause, outcome),
     )
 
 
@@ -159,7 +160,9 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     """The total effects of all ordered pairs at once, for linear models of columns as they are.
 
     ``cause``, ``outcome``, posterior ``mean``, the 90 % interval from ``low`` to ``high``, and ``probability_zero``,
-    that there is no directed path; the surest first. ``attrs["caveat"]`` says what they assume.
+    that there is no directed path; the surest first. ``holds_up_to`` is the share of both columns that a hidden common
+    cause may explain while the effect still holds with a probability of .9 (see :func:`sensitivity`).
+    ``attrs["caveat"]`` says what they assume.
     """
     check_draws(draws)
     nodes = len(posterior.names)
@@ -196,6 +199,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     order = np.argsort(zero[causes, outcomes], kind="stable")
     which = causes[order], outcomes[order]
     names = np.asarray(posterior.names, dtype=object)
+    strengths = holding_strengths(posterior, draws=draws, seed=seed)
     table = pd.DataFrame(
         {
             "cause": names[which[0]],
@@ -204,6 +208,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             "low": low[which],
             "high": high[which],
             "probability_zero": zero[which],
+            **({} if strengths is None else {"holds_up_to": strengths[which]}),
         }
     )
     table.attrs["caveat"] = posterior.caveat

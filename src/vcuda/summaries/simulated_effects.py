@@ -23,6 +23,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.upstream import Upstream
 
 DRAWS, ROWS = 200, 128
@@ -328,7 +329,7 @@ def simulated_effect(
         responses=np.stack(responses),
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
-        caveat=posterior.caveat,
+        caveat=line_beside(posterior, cause, outcome),
     )
 
 
