@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help env demo quick test test-oldest coverage fuzz lock check bench clean
+.PHONY: help env demo quick test test-oldest coverage fuzz lock check bench frontend clean
 
 help:
 	@echo "make demo    fit the bundled Sachs cells and print the strongest edges"
@@ -15,6 +15,7 @@ help:
 	@echo "make check   lint, format and types only"
 	@echo "make coverage   all tests, and the lines of src that none of them runs"
 	@echo "make fuzz    thousands of hostile files (takes an hour; see CONTRIBUTING.md)"
+	@echo "make frontend   build the scripts of the app and the report from frontend/ (needs Node 20)"
 	@echo "make bench   the benchmarks of docs/ (takes long; see python -m benchmarks --help)"
 
 $(READY): pyproject.toml
@@ -71,6 +72,9 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+frontend:
+	cd frontend && npm ci --no-audit --no-fund && npm run build
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks all

@@ -20,6 +20,7 @@ from vcuda.infer.progress import Clock, silent
 from vcuda.infer.scored import ScoredTable
 from vcuda.outputs import exports
 from vcuda.outputs.exports.files import _Format
+from vcuda.outputs.report import page
 
 README = Path(__file__).parent.parent / "README.md"
 RECIPES = README.with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -62,6 +63,16 @@ def test_the_recipe_of_a_question_answers(posterior):
     assert found.sum() == pytest.approx(1)
     expected = posterior.sample(400, seed=3).edge_probabilities()[1].sum()
     assert (found.index.to_numpy() * found).sum() == pytest.approx(expected)
+
+
+def test_the_recipe_of_a_section_is_shown_with_names_as_text(posterior, monkeypatch):
+    made = recipe("Add a section to the report")["section"]
+    monkeypatch.setattr(page, "CONTENTS", (made, *page.CONTENTS))
+    written = page.report_page(posterior)
+    assert '<section id="causes" aria-labelledby="causes-title">' in written
+    assert '<a href="#causes">Causes</a>' in written
+    expected = posterior.edge_probabilities['"'].sum()
+    assert f'<bdi>&quot;</bdi></td><td class="number"><bdi>{expected:.1f}</bdi>' in written
 
 
 def test_the_recipe_of_an_export_comes_back(posterior, tmp_path, monkeypatch):

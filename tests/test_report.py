@@ -20,8 +20,10 @@ from vcuda.data.formats import TABLE_ENDINGS
 from vcuda.errors import RunError
 from vcuda.graphs import is_dag
 from vcuda.outputs.layout import BENDS, bends, curve, layered
-from vcuda.outputs.report import embedded_json, report_page, write_report
-from vcuda.outputs.report_text import asked
+from vcuda.outputs.report import report_page, write_report
+from vcuda.outputs.report.html import Html, embedded_json, tag
+from vcuda.outputs.report.sections import Section
+from vcuda.outputs.report.sentences import asked
 from vcuda.outputs.reproduction import is_readable, python_lines, shell_line
 from vcuda.posterior import GraphSamples, Posterior, Status
 from vcuda.posterior.sampled import SampledGraphs
@@ -138,7 +140,9 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict:
-        return json.loads(next(text for _, attributes, text in self.raw if attributes.get("id") == "report-data"))
+        """What the script draws the graph from."""
+        stored = next(text for _, attributes, text in self.raw if attributes.get("id") == "report-data")
+        return json.loads(stored)["graph"]
 
 
 @pytest.mark.slow
@@ -333,6 +337,18 @@ def test_a_place_that_cannot_be_written_is_refused(plain, tmp_path):
     ):
         with pytest.raises(RunError, match=reason):
             write_report(plain, path)
+
+
+def test_sections_take_markup_that_was_made_safely():
+    unsafe = "<b onclick=x>&"
+    body = tag("p", unsafe, title=unsafe)
+    assert body == '<p title="&lt;b onclick=x&gt;&amp;">&lt;b onclick=x&gt;&amp;</p>'
+    assert tag("div", body) == f"<div>{body}</div>"  # what is markup already is not escaped again
+    assert Section("new-part", unsafe, body).body is body
+    with pytest.raises(TypeError, match="must be made by the functions"):
+        Section("new-part", "title", "<p>")
+    with pytest.raises(ValueError, match="small letters"):
+        Section('x" onload="', "title", Html())
 
 
 @pytest.mark.slow

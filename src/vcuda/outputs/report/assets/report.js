@@ -1,6 +1,6 @@
 "use strict";
 (function () {
-  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const data = JSON.parse(document.getElementById("report-data").textContent).graph;
   const SVG = "http://www.w3.org/2000/svg";
   const MOST_DRAWN = 1500;
   const MOST_LABELLED = 30;

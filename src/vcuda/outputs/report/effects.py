@@ -1,0 +1,98 @@
+"""The section with effects: numbers in a table, curves where they bend, changes where columns are of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from vcuda.outputs.report import sentences
+from vcuda.outputs.report.html import Html, joined, name, paragraphs, table, tag
+from vcuda.outputs.report.sections import Request, Section
+from vcuda.summaries.categorical_effects import CategoryEffect
+from vcuda.summaries.effects import Effect
+from vcuda.summaries.simulated_effects import SimulatedEffect
+
+
+def section(request: Request) -> Section:
+    posterior = request.posterior
+    found, drawn, about = sentences.strongest_effects(
+        posterior, request.consensus, most_curves=request.curves, seed=request.seed
+    )
+    caveat = [posterior.caveat] if found is not None or drawn else []
+    return Section("effects", "Effects", joined((paragraphs([about, *caveat]), _effects(found, drawn))), link="Effects")
+
+
+def _effects(
+    found: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect] | Sequence[SimulatedEffect]
+) -> Html:
+    if found is not None and len(found):
+        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
+        rows = (
+            (cause, outcome, f"{mean:.4g}", f"{low:.4g} to {high:.4g}", f"{zero:.2f}")
+            for cause, outcome, mean, low, high, zero in found.itertuples(index=False, name=None)
+        )
+        return table(head, rows, right=(2, 3, 4))
+    shape = "curves" if all(isinstance(one, Effect) for one in curves) else "changes"
+    return tag("div", *map(_figure, curves), class_=shape) if curves else Html()
+
+
+def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
+    if isinstance(found, SimulatedEffect):
+        return _changes(found)
+    return _categories(found) if isinstance(found, CategoryEffect) else _curve(found)
+
+
+def _changes(found: SimulatedEffect) -> Html:
+    """What each setting of the cause changes, a row for each."""
+    head = (f"{found.cause} set to", "instead of", "Measure", "Change", "90 % interval")
+    rows = []
+    for change in [*found.changes(), *found.ratios()]:
+        (low, high), unit = change.interval, change.measure.unit
+        shown = f"{change.mean:.3g} {unit}".strip()
+        rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
+    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=(3, 4)))
+
+
+def _categories(found: CategoryEffect) -> Html:
+    """P(outcome = label | do(cause = label)), a row for each label of the cause."""
+    cells = [f"{row.probability:.2f} ({row.low:.2f} to {row.high:.2f})" for row in found.table.itertuples()]
+    width = len(found.outcome_labels)
+    head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
+    rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
+    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=range(1, width + 1)))
+
+
+def _curve(found: Effect) -> Html:
+    """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
+    x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
+    if not np.isfinite([x, mean, low, high]).all():
+        return tag("figure", tag("figcaption", found.answer))
+    width, height = 300.0, 160.0
+    left, span = x[0], x[-1] - x[0]
+    bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
+
+    def path(values: np.ndarray, places: np.ndarray) -> str:
+        across, up = (places - left) / span * width, height - (values - bottom) / rise * height
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
+
+    band = path(np.concatenate([high, low[::-1]]), np.concatenate([x, x[::-1]]))
+    return tag(
+        "figure",
+        tag(
+            "svg",
+            tag("polygon", class_="band", points=band),
+            tag("polyline", class_="mean", points=path(mean, x)),
+            viewBox="-4 -4 308 168",
+            role="img",
+            aria_label=found.answer,
+        ),
+        tag(
+            "p",
+            *("Across: ", name(found.cause), f" {x[0]:.4g} to {x[-1]:.4g}. Up: ", name(found.outcome)),
+            f" {bottom:.4g} to {bottom + rise:.4g}.",
+            class_="range",
+        ),
+        tag("figcaption", found.answer),
+    )

@@ -1,0 +1,73 @@
+"""What a section of the report is, and what it is made from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from vcuda.outputs.report.html import Html
+from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.structures import NamedGraph, consensus
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the report.
+
+    Parameters
+    ----------
+    id
+        Its anchor and its place in the data of the script: small letters and hyphens.
+    title
+        The heading.
+    body
+        What stands below it, made by the functions of html.py.
+    link
+        The word in the list of sections; none if it should not be listed.
+    found, doubts
+        Sentences for the first screen: among what was found, and among what could be wrong.
+    data
+        What the script needs of it, as JSON; it finds it under the id.
+    """
+
+    id: str
+    title: str
+    body: Html
+    link: str = ""
+    found: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[a-z]+(-[a-z]+)*", self.id):
+            raise ValueError(f"the id of a section has small letters and hyphens, unlike {self.id!r}")
+        if not isinstance(self.body, Html):
+            raise TypeError(f"the body of section {self.id} must be made by the functions of vcuda.outputs.report.html")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The posterior that is reported, and how.
+
+    Parameters
+    ----------
+    curves
+        Of how many edges at most the effect is drawn where effects are no straight lines.
+    seed
+        For graphs and causal models that are drawn.
+    """
+
+    posterior: Posterior
+    curves: int = 3
+    seed: int = 0
+
+    @cached_property
+    def consensus(self) -> NamedGraph:
+        """The one DAG that agrees with the posterior best."""
+        return consensus(self.posterior)
+
+
+Maker = Callable[[Request], Section | None]
