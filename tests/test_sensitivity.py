@@ -194,10 +194,10 @@ def test_tables_of_several_kinds_are_taken_by_ranks_and_labels_as_causes():
     assert found.holds_up_to() > 0.2
     assert found.yardstick == "place"
     assert "ranks" in found.sentence
-    assert found.line in fitted.effect("dose", "sick", draws=20).caveat
+    assert found.line == fitted.effect("dose", "sick", draws=20).hidden_cause
     with pytest.raises(vcuda.ConfigError, match="'place' has more than two labels"):
         fitted.sensitivity("place", "sick")
-    assert "hidden" not in fitted.effect("place", "sick", draws=20).caveat
+    assert fitted.effect("place", "sick", draws=20).hidden_cause == ""
 
 
 def test_a_run_without_rows_asks_for_the_table(table):
@@ -206,7 +206,7 @@ def test_a_run_without_rows_asks_for_the_table(table):
         fitted.sensitivity("a", "b")
     found = fitted.sensitivity("a", "b", data=table)
     assert found.holds_up_to() > 0.3
-    assert fitted.effect("a", "b", draws=10).caveat == fitted.caveat
+    assert fitted.effect("a", "b", draws=10).hidden_cause == ""
 
 
 def test_imputed_tables_have_products_of_their_own(table, posterior):
@@ -215,6 +215,13 @@ def test_imputed_tables_have_products_of_their_own(table, posterior):
     # Imputations add their spread to that of the rows.
     expected = posterior.sensitivity("a", "b").holds_up_to()
     assert fitted.sensitivity("a", "b").holds_up_to() == pytest.approx(expected, abs=0.04)
+
+
+def test_the_report_has_the_strengths_beside_the_effects(posterior, tmp_path):
+    posterior.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Holds up to" in page
+    assert f">{100 * posterior.effects().holds_up_to[0]:.0f} %<" in page
 
 
 def test_the_curve_is_drawn(posterior):

@@ -110,6 +110,7 @@ def effect(
                 "probability_zero": found.probability_zero,
                 "linear": found.linear,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "curve": found.curve.to_dict("records"),
             }
         )
@@ -135,6 +136,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
                 "curve": found.curve.to_dict("records"),
             }
@@ -153,6 +155,7 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
                 "probability_zero": found.probability_zero,
                 "risk_difference": None if risk is None else risk._asdict(),
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
             }
         )

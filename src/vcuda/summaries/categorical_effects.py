@@ -51,6 +51,8 @@ class CategoryEffect:
         That there is no directed path from cause to outcome, and so exactly no effect.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -60,6 +62,7 @@ class CategoryEffect:
     draws: np.ndarray
     probability_zero: float
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -112,7 +115,7 @@ class CategoryEffect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<CategoryEffect: {self.sentence}>"
@@ -159,7 +162,8 @@ def category_effect(
         outcome_labels=predictive.labels[last],
         draws=np.stack(found),
         probability_zero=apart / number,
-        caveat=line_beside(posterior, cause, outcome),
+        caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

@@ -52,6 +52,8 @@ class Effect:
         Whether the curve is a straight line in every draw.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -61,6 +63,7 @@ class Effect:
     curve: pd.DataFrame
     linear: bool
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     @property
     def mean(self) -> float:
@@ -90,7 +93,7 @@ class Effect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<Effect: {self.sentence}>"
@@ -152,7 +155,8 @@ def effect(
         probability_zero=float(np.mean([not response.connected for response in responses])),
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
         linear=linear,
-        caveat=line_beside(posterior, cause, outcome),
+        caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

@@ -207,13 +207,11 @@ def holding_strengths(posterior: Posterior, *, draws: int = DRAWS, seed: int = 0
 
 
 def line_beside(posterior: Posterior, cause: str, outcome: str) -> str:
-    """What stands beside an effect: what it assumes, and how strong a hidden cause would have to be where that is
-    known."""
+    """What stands beside an effect: how strong a hidden cause would have to be; empty where that is not known."""
     try:
-        found = sensitivity(posterior, cause, outcome)
+        return sensitivity(posterior, cause, outcome).line
     except ConfigError:
-        return posterior.caveat
-    return f"{posterior.caveat} {found.line}"
+        return ""
 
 
 def _drawn(

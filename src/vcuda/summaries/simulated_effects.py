@@ -94,6 +94,8 @@ class SimulatedEffect:
         That there is no directed path from cause to outcome, and so exactly no effect.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -107,6 +109,7 @@ class SimulatedEffect:
     reference: int
     probability_zero: float
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     # What changes -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +256,7 @@ class SimulatedEffect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<SimulatedEffect: {self.sentence}>"
@@ -329,7 +332,8 @@ def simulated_effect(
         responses=np.stack(responses),
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
-        caveat=line_beside(posterior, cause, outcome),
+        caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

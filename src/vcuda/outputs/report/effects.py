@@ -28,20 +28,50 @@ def _effects(
     found: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect] | Sequence[SimulatedEffect]
 ) -> Html:
     if found is not None and len(found):
-        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
+        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)", *_hidden_head(found))
         rows = (
-            (cause, outcome, f"{mean:.4g}", f"{low:.4g} to {high:.4g}", f"{zero:.2f}")
-            for cause, outcome, mean, low, high, zero in found.itertuples(index=False, name=None)
+            (
+                cause,
+                outcome,
+                f"{mean:.4g}",
+                f"{low:.4g} to {high:.4g}",
+                f"{zero:.2f}",
+                *(_hidden(one) for one in strength),
+            )
+            for cause, outcome, mean, low, high, zero, *strength in found.itertuples(index=False, name=None)
         )
-        return table(head, rows, right=(2, 3, 4))
+        return joined((table(head, rows, right=range(2, len(head))), _about_hidden(found)))
     shape = "curves" if all(isinstance(one, Effect) for one in curves) else "changes"
     return tag("div", *map(_figure, curves), class_=shape) if curves else Html()
+
+
+def _hidden_head(found: pd.DataFrame) -> list[str]:
+    return ["Holds up to"] if "holds_up_to" in found else []
+
+
+def _hidden(strength: float) -> str:
+    """The strength of a hidden cause against which an effect holds; none where the effect itself is not sure."""
+    return f"{100 * strength:.0f} %" if strength > 0 else "-"
+
+
+def _about_hidden(found: pd.DataFrame) -> Html:
+    if "holds_up_to" not in found:
+        return Html()
+    said = (
+        "Holds up to: a hidden common cause that explains less than this share of what is left of cause and effect "
+        "cannot explain the effect away, with a probability of .90. A dash: the effect itself is less sure than that."
+    )
+    return paragraphs([said])
 
 
 def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
     if isinstance(found, SimulatedEffect):
         return _changes(found)
     return _categories(found) if isinstance(found, CategoryEffect) else _curve(found)
+
+
+def _caption(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
+    return tag("figcaption", " ".join(filter(None, (found.answer, found.hidden_cause))))
 
 
 def _changes(found: SimulatedEffect) -> Html:
@@ -52,7 +82,7 @@ def _changes(found: SimulatedEffect) -> Html:
         (low, high), unit = change.interval, change.measure.unit
         shown = f"{change.mean:.3g} {unit}".strip()
         rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
-    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=(3, 4)))
+    return tag("figure", _caption(found), table(head, rows, right=(3, 4)))
 
 
 def _categories(found: CategoryEffect) -> Html:
@@ -61,14 +91,14 @@ def _categories(found: CategoryEffect) -> Html:
     width = len(found.outcome_labels)
     head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
     rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
-    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=range(1, width + 1)))
+    return tag("figure", _caption(found), table(head, rows, right=range(1, width + 1)))
 
 
 def _curve(found: Effect) -> Html:
     """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
     x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
     if not np.isfinite([x, mean, low, high]).all():
-        return tag("figure", tag("figcaption", found.answer))
+        return tag("figure", _caption(found))
     width, height = 300.0, 160.0
     left, span = x[0], x[-1] - x[0]
     bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
@@ -94,5 +124,5 @@ def _curve(found: Effect) -> Html:
             f" {bottom:.4g} to {bottom + rise:.4g}.",
             class_="range",
         ),
-        tag("figcaption", found.answer),
+        _caption(found),
     )
