@@ -308,6 +308,16 @@ class Posterior:
 
         return sensitivity(self, cause, outcome, data=data, draws=draws, seed=seed)
 
+    def targets(self, *, minimum: float = 0.0) -> pd.DataFrame:
+        """For a fit with ``contexts``: the probability that each environment changed each column, the surest first.
+
+        Columns ``environment``, ``column``, ``probability``; changes are against the reference environment, whose
+        mechanisms effects and predictions are about. Changes below ``minimum`` are left out.
+        """
+        from vcuda.summaries.contexts import targets
+
+        return targets(self, minimum=minimum)
+
     def drivers(self, target: str | None = None, *, most: int = 10, draws: int | None = None, seed: int = 0) -> Drivers:
         """What drives ``target``, by default that of the fit: its likely causes, the largest effect first.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report import details, edges, effects, graph
+from vcuda.outputs.report import contexts, details, edges, effects, graph
 from vcuda.outputs.report.sections import Maker
 
 CONTENTS: tuple[Maker, ...] = (
     graph.section,
     effects.section,
     edges.section,
+    contexts.section,
     details.checks,
     details.trust,
     details.supported,

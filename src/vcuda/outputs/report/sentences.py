@@ -321,7 +321,7 @@ def diagnostics(posterior: Posterior) -> tuple[list[tuple[str, str, str]], list[
         name = key.replace("_", " ")
         if key in DIAGNOSTIC_WORDS and isinstance(value, int | float) and not isinstance(value, bool):
             sentences.append((name, _brief(value), DIAGNOSTIC_WORDS[key]))
-        elif value is not None:
+        elif value is not None and key != "targets":  # these have a section of their own
             others.append((name, _brief(value)))
     order = list(DIAGNOSTIC_WORDS)
     return sorted(sentences, key=lambda row: order.index(row[0].replace(" ", "_"))), others
