@@ -39,6 +39,11 @@ class Measure(NamedTuple):
     unit: str = ""
 
     @property
+    def of(self) -> str:
+        """What changes: of a ratio, what is divided."""
+        return self.words.removeprefix("ratio of ")
+
+    @property
     def percent(self) -> str:
         """What follows a value of it."""
         return " %" if self.unit == POINTS else ""
@@ -69,7 +74,7 @@ class Change(NamedTuple):
         """``+12.3 percentage points (90 % interval +8.1 to +16.0)``."""
         low, high = self.interval
         unit = f" {self.measure.unit}" if self.measure.unit else ""
-        return f"{_signed(self.mean)}{unit} (90 % interval {_signed(low)} to {_signed(high)})"
+        return f"{signed(self.mean)}{unit} (90 % interval {signed(low)} to {signed(high)})"
 
     @property
     def in_words(self) -> str:
@@ -84,8 +89,7 @@ class Change(NamedTuple):
             where = ", from {} to {}".format(*ends)
         if self.measure.unit == "times":
             verb = "multiplies" if low >= 1 or high <= 1 else "changes"
-            of = self.measure.words.removeprefix("ratio of ")
-            return f"{verb} {of} by {self.mean:.3g} (90 % interval {low:.3g} to {high:.3g}){where}"
+            return f"{verb} {self.measure.of} by {self.mean:.3g} (90 % interval {low:.3g} to {high:.3g}){where}"
         unit = f" {self.measure.unit}" if self.measure.unit else ""
         if low >= 0 or high <= 0:
             verb, (least, most) = ("raises", (low, high)) if low >= 0 else ("lowers", (-high, -low))
@@ -314,7 +318,8 @@ def _value(value: float, measure: Measure) -> str:
     return f"{value:.1f}{measure.percent}" if measure.percent else _plain(value, "")
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A number with its sign, in three or four digits."""
     return _plain(value, "+")
 
 
