@@ -40,8 +40,8 @@ FEWEST_ROWS = 20
 FEW_UNSOUND = 0.2
 # Rows further apart than a tenth of a table are not compared.
 LAGS_LOOKED_AT = 10
-# A value more than APART robust standard deviations from the median of its column stands apart, if at most two thirds as
-# many lie between NEAR_TAIL and there: noise with heavy tails thins out, wrong entries do not.
+# A value more than APART robust standard deviations from the median of its column stands apart, if at most two thirds
+# as many lie between NEAR_TAIL and there: noise with heavy tails thins out, wrong entries do not.
 APART, NEAR_TAIL, THINNING = 4.5, 3.0, 1.5
 # They are at most this share of a column: more are a part of its shape.
 MOST_APART = 0.05
@@ -122,9 +122,9 @@ def _robustly_scaled(values: np.ndarray) -> np.ndarray:
 def distance_of_rows(values: np.ndarray) -> int:
     """How far apart rows (n, d) must be to count as independent, by how like columns are to themselves some rows later.
 
-    The correlation of two columns is as uncertain as that of n / (1 + 2 sum_k r_i(k) r_j(k)) independent rows, where r(k)
-    is how like a column is to itself k rows later (Bartlett, 1946): a column that is like itself misleads only beside
-    another one. What the other columns explain of a column is taken out first, as an effect takes after its causes.
+    The correlation of two columns is as uncertain as that of n / (1 + 2 sum_k r_i(k) r_j(k)) independent rows, where
+    r(k) is how like a column is to itself k rows later (Bartlett, 1946): a column that is like itself misleads only
+    beside another one. What the other columns explain of a column is taken out first: an effect takes after its causes.
     """
     n, d = values.shape
     # A missing value counts as an average one: it is like no other.
