@@ -406,8 +406,8 @@ class Posterior:
         kind
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
-            total effect of ``cause`` on ``outcome``. ``"drivers"``: what drives ``target``. ``"sensitivity"``: how strong
-            a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a stated
+            total effect of ``cause`` on ``outcome``. ``"drivers"``: what drives ``target``. ``"sensitivity"``: how
+            strong a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a stated
             probability are in ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table
             ``data`` that was fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"``
             against the row ``lag`` before.
