@@ -407,10 +407,10 @@ class Posterior:
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
             total effect of ``cause`` on ``outcome``. ``"drivers"``: what drives ``target``. ``"sensitivity"``: how
-            strong a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a stated
-            probability are in ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table
-            ``data`` that was fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"``
-            against the row ``lag`` before.
+            strong a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a
+            stated probability are in ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the
+            table ``data`` that was fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones,
+            ``"lags"`` against the row ``lag`` before.
         **options
             The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
         """
