@@ -8,7 +8,7 @@ import shlex
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -265,11 +265,16 @@ def _report(posterior: Posterior, run: Path) -> None:
         say(console, f"No edge has a probability of {SMALLEST_SHOWN_PROBABILITY} or more.", "")
     else:
         say(console, f"{summary['expected_edges']:.1f} edges are expected; the most probable:")
-        show_table(
-            console,
-            {"source": "left", "target": "left", "probability": "right"},
-            ((shortened(row.source), shortened(row.target), f"{row.probability:.2f}") for row in edges.itertuples()),
-        )
+        heads: dict[str, Literal["left", "right"]] = {"source": "left", "target": "left", "probability": "right"}
+        columns = [
+            [shortened(name) for name in edges["source"]],
+            [shortened(name) for name in edges["target"]],
+            [f"{probability:.2f}" for probability in edges["probability"]],
+        ]
+        if "lag" in edges:
+            heads = {"source": "left", "target": "left", "lag": "right", "probability": "right"}
+            columns.insert(2, [str(lag) for lag in edges["lag"]])
+        show_table(console, heads, zip(*columns, strict=True))
     quoted = shlex.quote(str(run))
     if summary["status"] == "interrupted":
         suggest(console, go_on_with(run), label="To finish it")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,8 @@ class Dataset:
         numbers; `as_dataset` finds kinds by the rules of `vcuda.data.kinds`.
     left_out
         Names of columns that are no variables, with the reason.
+    beside
+        Columns that are no variables and say something of the rows, such as when each was measured: n texts by name.
     """
 
     names: tuple[str, ...]
@@ -66,6 +68,7 @@ class Dataset:
     choice: ColumnChoice = EVERY_COLUMN
     kinds: tuple[Kind, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = self.values
@@ -219,7 +222,9 @@ class Dataset:
         """The table of some rows, by indices, a boolean mask or a slice; the checks are not repeated."""
         chosen = rows if isinstance(rows, slice) else np.asarray(rows)
         held = None if self.interventions is None else self.interventions[chosen].copy()
-        return replace(self, values=self.values[chosen].copy(), interventions=held)
+        places = np.arange(self.n)[chosen].tolist() if self.beside else []
+        beside = {name: tuple(cells[k] for k in places) for name, cells in self.beside.items()}
+        return replace(self, values=self.values[chosen].copy(), interventions=held, beside=beside)
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a new pandas DataFrame; columns of labels hold these."""
