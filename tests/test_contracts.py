@@ -227,6 +227,7 @@ QUESTIONS = {
     "next_experiment": lambda posterior: posterior.next_experiment(draws=50)[["information", "edges_oriented"]],
     "effect": lambda posterior: posterior.effect("X1", "X2", draws=30).draws,
     "effects": lambda posterior: posterior.effects(draws=30).probability_zero,
+    "drivers": lambda posterior: posterior.drivers("X2", draws=30).table[["direct", "upstream", "effect", "low"]],
     "compare": lambda posterior: posterior.compare(posterior).sum_of_differences,
 }
 
@@ -260,10 +261,10 @@ def test_every_question_is_asked_here_and_has_its_place_on_the_page():
         for name, method in vars(vcuda.Posterior).items()
         if inspect.isfunction(method) and not name.startswith("_") and "vcuda.summaries" in inspect.getsource(method)
     }
-    # Some engines keep no rows, which the last one needs: tests/test_why.py asks it. Time series have questions of
-    # their own: tests/test_series.py.
+    # Some engines keep no rows, which why needs: tests/test_why.py asks it. Changes are for tables with contexts, and
+    # time series have questions of their own.
     of_series = {"summary_graph", "predict", "held_out"}
-    assert asked == QUESTIONS.keys() | {"why"} | of_series
+    assert asked == QUESTIONS.keys() | {"why", "targets"} | of_series
     assert all(f".{question}(" in page or f"`{question}(" in page for question in (*asked, "plot"))
 
 

@@ -20,7 +20,15 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 # The second where model checks put sure edges in doubt.
 DONE = (0, 3)
-PAGES = ["example-sachs", "example-clinic", "example-outcomes", "why"]
+PAGES = [
+    "command-line",
+    "example-sachs",
+    "example-clinic",
+    "example-outcomes",
+    "example-hospitals",
+    "example-shop",
+    "why",
+]
 
 
 @pytest.mark.slow

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vcuda import interrupts
-from vcuda.cli.fit_options import current_flags, knowledge_from_options, takes_fit_options
-from vcuda.cli.options import EDGES_IN_DOUBT, Json, OptionalTable
+from vcuda.cli.config import config_for
+from vcuda.cli.fit_options import current_flags, is_given, knowledge_from_options, takes_fit_options, with_config
+from vcuda.cli.options import EDGES_IN_DOUBT, ConfigFile, Json, OptionalTable
 from vcuda.cli.resuming import (
     clear_drafts,
     go_on_with,
@@ -26,6 +27,7 @@ from vcuda.cli.resuming import (
     with_remedy,
 )
 from vcuda.cli.terminal import (
+    OUTPUT_FOLDER,
     OutputError,
     StopOnRequest,
     drafts,
@@ -39,6 +41,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
+from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
 
@@ -117,7 +120,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 def fit(
     context: typer.Context,
     table: OptionalTable = None,
-    output: Output = Path("run"),
+    output: Output = Path(OUTPUT_FOLDER),
+    config: ConfigFile = None,
     raw: Raw = False,
     require: Required = None,
     forbid: Forbidden = None,
@@ -139,13 +143,22 @@ def fit(
     show, into a folder.
     Ctrl-C saves what is learned so far. A fit that was killed after its first seconds goes on with --resume.
     """
+    found = config_for(config, table, quiet=quiet) if resume is None else None
+    if found is not None:
+        table = found.table if table is None else table
+        output = output if is_given(context, "output") or found.output is None else found.output
     if table is None and resume is None:
-        raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
+        raise ConfigError(
+            "give a table to fit, or --resume and the folder of a fit that was stopped, or write a config with: vcuda "
+            "init TABLE"
+        )
+    if table is not None:
+        check_is_there(table)
     from vcuda.data.knowledge import Knowledge
     from vcuda.infer.progress import Progress
 
-    given = current_flags(given)
-    if given["log"] and raw:
+    given = with_config(context, current_flags(given), {} if found is None else found.options)
+    if is_given(context, "log") and raw:
         raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     if resume is not None:
         output, options = resume, stored_options(context, resume, table)
@@ -246,8 +259,28 @@ def fit(
 
 
 def _report(posterior: Posterior, run: Path) -> None:
+    """The answer first: what was found, how sure it is, what could be wrong; then how it was made."""
+    from vcuda.outputs.report.sentences import found_in_short, how_sure, verdict
+    from vcuda.posterior.status import in_percent
+
     console = results()
     summary, provenance = posterior.summary(), posterior.provenance
+    if provenance.target is not None:
+        found = posterior.drivers()
+        say(console, f"What drives {found.target}:", *(f"- {sentence}" for sentence in found.sentences), "")
+    say(console, f"What was found: {found_in_short(posterior, posterior.consensus())}")
+    edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
+    if not edges.empty:
+        heads: dict[str, Literal["left", "right"]] = {"source": "left", "target": "left"}
+        columns = [[shortened(name) for name in edges["source"]], [shortened(name) for name in edges["target"]]]
+        if "lag" in edges:
+            heads["lag"] = "right"
+            columns.append([str(lag) for lag in edges["lag"]])
+        columns.append([in_percent(probability) for probability in edges["probability"]])
+        show_table(console, heads | {"probability": "right"}, zip(*columns, strict=True))
+    say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")
+    say(console, f"What could be wrong: {verdict(posterior.status)}.")
+    say(console, f"Status: {summary['status']}. {summary['status_sentence']}", "")
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
     say(
         console,
@@ -256,25 +289,9 @@ def _report(posterior: Posterior, run: Path) -> None:
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
         f"{resumed_in_words(summary.get('resumed'))}.",
         *summary["choice"],
-        f"Status: {summary['status']}. {summary['status_sentence']}",
         *(f"Note: {note}" for note in summary["notes"]),
         "",
     )
-    edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
-    if edges.empty:
-        say(console, f"No edge has a probability of {SMALLEST_SHOWN_PROBABILITY} or more.", "")
-    else:
-        say(console, f"{summary['expected_edges']:.1f} edges are expected; the most probable:")
-        heads: dict[str, Literal["left", "right"]] = {"source": "left", "target": "left", "probability": "right"}
-        columns = [
-            [shortened(name) for name in edges["source"]],
-            [shortened(name) for name in edges["target"]],
-            [f"{probability:.2f}" for probability in edges["probability"]],
-        ]
-        if "lag" in edges:
-            heads = {"source": "left", "target": "left", "lag": "right", "probability": "right"}
-            columns.insert(2, [str(lag) for lag in edges["lag"]])
-        show_table(console, heads, zip(*columns, strict=True))
     quoted = shlex.quote(str(run))
     if summary["status"] == "interrupted":
         suggest(console, go_on_with(run), label="To finish it")
@@ -283,6 +300,8 @@ def _report(posterior: Posterior, run: Path) -> None:
     say(console, f"Written to {run}: {', '.join(files)}.")
     if posterior.checks().findings:
         suggest(console, f"vcuda check {quoted}", label="What the model checks found")
+    if provenance.target is None and len(posterior.names) > 1:
+        suggest(console, f"vcuda drivers {quoted} COLUMN", label="What drives a column")
     suggest(console, f"vcuda sample {quoted} -n 100")
     suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
     suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vcuda.data.categorical import labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
+from vcuda.data.contexts import Contexts
 from vcuda.data.interventions import BoolArray, Design
 from vcuda.data.kinds import ColumnLabels, Kind, default_kinds, grid_step
 from vcuda.data.moments import varies
@@ -56,6 +57,10 @@ class Dataset:
         Names of columns that are no variables, with the reason.
     beside
         Columns that are no variables and say something of the rows, such as when each was measured: n texts by name.
+    contexts
+        The environments that the rows come from, if columns of the user's table name them.
+    environment
+        (n,) which of them each row comes from; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -69,6 +74,8 @@ class Dataset:
     kinds: tuple[Kind, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    contexts: Contexts | None = None
+    environment: npt.NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         values = self.values
@@ -152,6 +159,9 @@ class Dataset:
         # Tables of numbers, or of labels alone, have the fingerprints that they had before there were kinds.
         if self.kinds != default_kinds(self.d, self.categories):
             digest.update(json.dumps(self.kinds).encode())
+        if self.contexts is not None and self.environment is not None:
+            digest.update(json.dumps([self.contexts.columns, self.contexts.names]).encode())
+            digest.update(self.environment.astype("<i8").data)
         return digest.hexdigest()
 
     @cached_property
@@ -224,7 +234,15 @@ class Dataset:
         held = None if self.interventions is None else self.interventions[chosen].copy()
         places = np.arange(self.n)[chosen].tolist() if self.beside else []
         beside = {name: tuple(cells[k] for k in places) for name, cells in self.beside.items()}
-        return replace(self, values=self.values[chosen].copy(), interventions=held, beside=beside)
+        found = replace(self, values=self.values[chosen].copy(), interventions=held, beside=beside)
+        if self.contexts is None or self.environment is None:
+            return found
+        environment = self.environment[chosen].copy()
+        return replace(found, environment=environment, contexts=self.contexts.with_rows(environment))
+
+    def without_contexts(self) -> Dataset:
+        """The same rows as if they all came from one environment."""
+        return replace(self, contexts=None, environment=None)
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a new pandas DataFrame; columns of labels hold these."""

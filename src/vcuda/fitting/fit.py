@@ -19,10 +19,12 @@ from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
+from vcuda.data.messages import listed, nearest
 from vcuda.data.series.clock import index_as_column
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
+from vcuda.fitting.contexts import changes_in_words, check_contexts, fit_contexts
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
@@ -33,6 +35,7 @@ from vcuda.fitting.robust import care_for, stated_carefully
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.series import edges_of_series, fit_series, open_series
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
+from vcuda.fitting.targets import KEY, contexts_to_dict
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
@@ -43,6 +46,7 @@ from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
 from vcuda.models import FAMILIES, MODELS
+from vcuda.models.linear import BGe
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
@@ -83,6 +87,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         _check_baseline(call, table)
     else:
         _check_engine(call)
+    if call.target is not None:
+        _check_target(call.target, table)
     given, row_sentences = table, []
     series = None
     if call.lags is not None:
@@ -111,6 +117,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
     if spec.robust:
         _check_robust(spec, table)
+    check_contexts(spec, table.contexts, by_scores=route is fit_by_scores and not _is_variational(spec.engine))
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -135,12 +142,16 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if known:
         info["choice"]["sentences"].append(known.sentence())
     info["choice"]["sentences"] += in_words(table.design, table.names)
+    if table.contexts is not None and KEY in outcome.diagnostics:
+        changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
+        info["choice"]["sentences"].append(changed)
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec
     provenance = Provenance(
         {
             **info,
             **passed.to_provenance(),
             "interventions": design_to_dict(table),
+            "contexts": contexts_to_dict(given.contexts),
             "data": {
                 "source": given.source,
                 "fingerprint": given.fingerprint,
@@ -235,6 +246,9 @@ def _needs_no_rows(spec: FitSpec) -> bool:
     """Whether statistics of the table are enough."""
     if _is_baseline(spec.engine) or spec.preset == "paper" or _is_gradient_trained(spec.model, spec.engine):
         return False
+    if spec.contexts is not None:
+        # The moments of each environment are kept, and no products of features.
+        return spec.model in ("auto", "linear") or isinstance(spec.model, BGe)
     if isinstance(spec.model, str):
         return spec.model == "auto" or (spec.model in FAMILIES and FAMILIES[spec.model].usual.streams)
     return isinstance(spec.model, ScoreSpec) and spec.model.streams
@@ -254,6 +268,8 @@ def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tupl
     """By local scores: of a model that was asked for, or of what the kinds of the columns and the data support."""
     if request.series is not None:
         return fit_series(request, model, noise, engine)
+    if request.table.contexts is not None:
+        return fit_contexts(request, model, noise, engine)
     if model == "mixed" or isinstance(model, Mixed):
         return fit_mixed(request, model, noise, engine)
     open_choice = model == "auto" and noise is None and not request.standardise
@@ -309,6 +325,19 @@ def _check_baseline(spec: FitSpec, table: Dataset | StreamedTable) -> None:
     if not isinstance(spec.model, str) or spec.model not in known:
         asked = spec.model if isinstance(spec.model, str) else type(spec.model).__name__
         raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
+
+
+def _check_target(target: str, table: Dataset | StreamedTable) -> None:
+    """Refuse a target that is no variable of the fit."""
+    reasons = dict(table.left_out)
+    if target in reasons:
+        raise ConfigError(
+            f"target is {target!r}, which was left out of the table, since it {reasons[target]}; choose another one, "
+            "or make it a variable"
+        )
+    if target not in table.names:
+        hint = nearest(target, table.names) or f"; they are {listed(list(table.names))}"
+        raise ConfigError(f"target is {target!r}, which is no column of the table{hint}")
 
 
 def _is_baseline(engine: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from vcuda.fitting.outcomes import described, restored
 from vcuda.fitting.parts import averaged, carefully, parts_of
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
 from vcuda.fitting.summing import nodes_of, searched_edges, searched_table, summed, with_all_columns
+from vcuda.fitting.targets import mean_targets, reference_table, with_targets
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Problem
@@ -38,6 +40,8 @@ from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.models.contexts import prepare as prepare_contexts
+from vcuda.models.contexts import prepare_rows
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
@@ -60,6 +64,7 @@ SHAPELESS = 0.04
 # prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
 # shape, and most of these the spread as whatever it is.
 VIEWS = (EVERY, ANY_SPREAD, EVERY, CONSTANT_SPREAD, EVERY, ANY_SPREAD)
+NO_TIME_TO_COMPARE = "The time limit left no time to compare models: noise is taken as normal."
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
 # Of more columns too many sets would have to be fitted.
@@ -130,35 +135,50 @@ def _units(prepared: Prepared) -> Scaling:
     return Scaling(np.zeros(prepared.table.d), np.ones(prepared.table.d), prepared.logarithm)
 
 
-def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
-    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
-    whose noise may have any shape."""
+class NumberChoice(NamedTuple):
+    """How a table of numbers is described: ``prepared`` where curves or noise of other shapes do better than linear
+    functions with normal noise, ``said`` why, and the evidence that was compared, if any was."""
+
+    prepared: Prepared | None
+    said: str
+    log_evidence: dict[str, float] | None
+
+
+def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoice:
+    """Choose by the evidence; a TimeLimitError where there is no time to compare."""
     within = request._replace(deadline=choosing_deadline(request))
     if not _gains_by_shapes(within):
-        said = "Curves and noise of other shapes gain nothing."
-        return carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
-    try:
-        prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
-    except TimeLimitError:
-        outcome, info = fit_scored(request, "linear", "unequal", engine)
-        info["choice"]["sentences"].append("The time limit left no time to compare models: noise is taken as normal.")
-        return outcome, info
-    few = request._replace(table=prepared.first)
-    linear = choose_among(few, ["linear"], noise, engine)
+        return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
+    prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
+    linear = choose_among(request._replace(table=prepared.first), ["linear"], noise, engine)
     best = max(linear.log_evidence.values())
     lead = log_evidence(prepared, request) - best
     compared = {**linear.log_evidence, "noise of any shape": best + lead}
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
+        return NumberChoice(None, said, compared)
+    said = (
+        f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
+    )
+    return NumberChoice(prepared, said, compared)
+
+
+def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
+    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
+    whose noise may have any shape."""
+    try:
+        choice = choose_for_numbers(request, noise, engine)
+    except TimeLimitError:
+        outcome, info = fit_scored(request, "linear", "unequal", engine)
+        info["choice"]["sentences"].append(NO_TIME_TO_COMPARE)
+        return outcome, info
+    if choice.prepared is None:
+        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
     else:
-        outcome, info = fit_prepared(request, prepared, Mixed(), engine)
-        info["choice"]["sentences"].insert(
-            0,
-            f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal "
-            "noise.",
-        )
-    info["choice"]["log_evidence"] = compared
+        outcome, info = fit_prepared(request, choice.prepared, Mixed(), engine)
+        info["choice"]["sentences"].insert(0, choice.said)
+    if choice.log_evidence is not None:
+        info["choice"]["log_evidence"] = choice.log_evidence
     return outcome, info
 
 
@@ -257,8 +277,9 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     if request.parts:
         members.append(_without_shapes(request, prepared, engine))
         shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
-    predictive = MixedPredictive.of(prepared.table, prepared.logarithm)
-    outcome = averaged(members, shares, predictive, len(rows), stopped)
+    targets = mean_targets([member.diagnostics for member in members], shares).get("targets")
+    known = reference_table(prepared.table, None if targets is None else np.array(targets))
+    outcome = averaged(members, shares, MixedPredictive.of(known, prepared.logarithm), len(rows), stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -270,15 +291,19 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
+    by_shape: list[list[str]] = []
     if len(rows) > 1 and request.imputations == 1:
         # One of several imputations cannot say what is sure of all of them.
-        sentences += _shape_sentences(prepared.table.names, outcome, members[-1])
+        by_shape = _by_shape(prepared.table.names, outcome, members[-1])
+    if by_shape:
+        edges = listed([f"{source} -> {target}" for source, target in by_shape])
+        sentences.append(f"Sure of their direction by the shapes of noise and effects alone: {edges}.")
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
         "foreseen": None,
         "model": {"name": "mixed", "score": "Mixed", **to_json(spec)},
         "logarithm": names,
-        "choice": {"sentences": sentences},
+        "choice": {"sentences": sentences, "by_shape": by_shape},
     }
     return outcome, info
 
@@ -307,10 +332,7 @@ def _searched(
             continue
         try:
             report(0.0)
-            own = prepared.score
-            if request.parts:
-                own = prepared.tabulation.of_part(some, view_of(request.seed, number), on_progress=report)
-            score = summed(request, own, prepared.table)
+            score = summed(request, _score_of_part(request, prepared, some, number, report), prepared.table)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
@@ -318,7 +340,7 @@ def _searched(
                 progress=partial(_forward, report),
                 deadline=_deadline(request, count - number + 1),
             )
-            outcome = with_all_columns(request, outcome, score, number=number)
+            outcome = with_all_columns(request, with_targets(outcome, score), score, number=number)
         except KeyboardInterrupt:
             if not outcomes:
                 raise
@@ -331,6 +353,25 @@ def _searched(
         if number < count and left is not None and left <= 0:
             return outcomes, TIME_LIMIT
     return outcomes, None
+
+
+def _score_of_part(
+    request: Request, prepared: Prepared, rows: np.ndarray, number: int, report: Callable[..., None]
+) -> LocalScore:
+    """The score of a part of the rows, in the view that it takes of numbers; it sums over what environments changed."""
+    view = view_of(request.seed, number) if request.parts else EVERY
+    table = prepared.table
+    if table.environment is None:
+        return prepared.tabulation.of_part(rows, view, on_progress=report) if request.parts else prepared.score
+
+    def scored(chosen: Sequence[np.ndarray]) -> list[LocalScore]:
+        made: list[LocalScore] = []
+        for k, some in enumerate(chosen):
+            report(0.9 * k / len(chosen))
+            made.append(prepared.tabulation.of_part(rows[some], view))
+        return made
+
+    return prepare_rows(table.select(rows), scored, table.scale)
 
 
 def _forward(report: Callable[..., None], step: Progress) -> None:
@@ -359,15 +400,16 @@ def _problem(request: Request, prepared: Prepared, score: LocalScore, number: in
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
     values, kinds = by_ranks(prepared.table)
-    plain = BGe() if set(kinds) == {"number"} and request.series is not None else DegenerateGaussian(kinds=kinds)
-    score = summed(request, prepare_score(plain, values, prepared.table.interventions), prepared.table)
+    shapeless = BGe() if set(kinds) == {"number"} and request.series is not None else DegenerateGaussian(kinds=kinds)
+    score = prepare_contexts(shapeless, replace(prepared.table, values=values))
+    score = summed(request, score, prepared.table)
     outcome = run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
-    return with_all_columns(request, outcome, score)
+    return with_all_columns(request, with_targets(outcome, score), score)
 
 
 def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -379,15 +421,12 @@ def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     return values, tuple(kinds)
 
 
-def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:
-    """Which directions hang on the shapes of noise and effects alone: independences leave them open."""
+def _by_shape(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[list[str]]:
+    """The sure edges whose direction hangs on the shapes of noise and effects alone: independences leave it open."""
     found = np.asarray(outcome.graph_posterior.edge_probabilities())
     plain = np.asarray(shapeless.graph_posterior.edge_probabilities())
     open_to = plain < SURE * np.maximum(plain + plain.T, 1e-9)
-    edges = [f"{names[i]} -> {names[j]}" for i, j in np.argwhere((found >= SURE) & open_to)]
-    if not edges:
-        return []
-    return [f"Sure of their direction by the shapes of noise and effects alone: {listed(edges)}."]
+    return [[names[i], names[j]] for i, j in np.argwhere((found >= SURE) & open_to)]
 
 
 def _noise_sentences(prepared: Prepared) -> list[str]:

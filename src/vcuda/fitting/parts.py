@@ -14,6 +14,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from vcuda.data.dataset import Dataset
+from vcuda.fitting.targets import mean_targets
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
 from vcuda.posterior.sampled import SampledGraphs
@@ -54,6 +55,9 @@ def parts_of(table: Dataset, count: int, seed: int, careful: Careful | None = No
     if count == 0:
         return [np.arange(table.n)]
     rng = np.random.default_rng([seed, 11])
+    if table.environment is not None:
+        share = share_of(table.n) if careful is None else CAREFUL_SHARE
+        return [_from_each(table.environment, share, rng) for _ in range(count)]
     if careful is None:
         size = min(table.n, max(round(share_of(table.n) * table.n), LEAST_ROWS))
         return [np.sort(rng.choice(table.n, size, replace=False)) for _ in range(count)]
@@ -64,6 +68,16 @@ def parts_of(table: Dataset, count: int, seed: int, careful: Careful | None = No
         size = min(rows.size, max(round(CAREFUL_SHARE * table.n), LEAST_ROWS))
         found.append(np.sort(rng.choice(rows, size, replace=False)))
     return found
+
+
+def _from_each(environment: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """A share of the rows of each environment, and enough of a small one to be fitted."""
+    found = []
+    for own in range(int(environment.max()) + 1):
+        rows = np.flatnonzero(environment == own)
+        size = min(rows.size, max(round(share * rows.size), LEAST_ROWS // 4))
+        found.append(rng.choice(rows, size, replace=False))
+    return np.sort(np.concatenate(found))
 
 
 def distance_of_rows(values: np.ndarray) -> int:
@@ -96,6 +110,7 @@ def averaged(
         "part_sd_largest": float(spread.max()),
         "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
         "members": [outcome.diagnostics for outcome in outcomes],
+        **mean_targets([outcome.diagnostics for outcome in outcomes], shares),
     }
     trace = {
         f"part_{number}_{name}": series

@@ -77,6 +77,12 @@ def _check(spec: FitSpec, table: Any) -> None:
         name = spec.engine if isinstance(spec.engine, str) else type(spec.engine).__name__
         setting = "preset paper" if spec.preset == "paper" else f"engine {name}"
         raise ConfigError(f"{setting} takes rows as independent: use engine exact or orders with lags")
+    if table.contexts is not None:
+        raise ConfigError("contexts= is for independent rows; leave it out with lags, or name the column as unit=")
+    if spec.target is not None:
+        raise ConfigError(
+            "target= asks what drives a column of independent rows; of a series ask effect() after the fit"
+        )
     if spec.robust:
         raise ConfigError("robust=True takes random rows as independent; leave it out with lags")
     if spec.noise in ("equal", "unit"):

@@ -142,6 +142,9 @@ class InterventionalScore(WrappedScore):
     def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
         return np.asarray(self.of(target).losses(target, parents)) if self.free_rows[target] else np.zeros(len(parents))
 
+    def changes(self, target: int, parents: Sequence[int]) -> np.ndarray | None:
+        return self.of(target).changes(target, parents)
+
     def _judged(self, target: int, scores: np.ndarray) -> np.ndarray:
         """Scores of a target as they count: those of one that was never free are all the same."""
         scores = np.asarray(scores)

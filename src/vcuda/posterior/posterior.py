@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
+    from vcuda.summaries.drivers import Drivers
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.impulses import ImpulseResponse
     from vcuda.summaries.relations import Blanket, Paths
@@ -84,6 +85,11 @@ class Posterior:
         probabilities = np.asarray(self.graph_posterior.edge_probabilities(), dtype=np.float64)
         probabilities.flags.writeable = False
         return probabilities
+
+    @cached_property
+    def _drivers(self) -> dict[tuple[Any, ...], Drivers]:
+        """Answers that were given: the summary and the report of a fit ask for the same."""
+        return {}
 
     @property
     def law(self) -> GraphPosterior:
@@ -315,6 +321,36 @@ class Posterior:
         from vcuda.summaries.effects import effects
 
         return effects(self, draws=draws, seed=seed)
+
+    def targets(self, *, minimum: float = 0.0) -> pd.DataFrame:
+        """For a fit with ``contexts``: the probability that each environment changed each column, the surest first.
+
+        Columns ``environment``, ``column``, ``probability``; changes are against the reference environment, whose
+        mechanisms effects and predictions are about. Changes below ``minimum`` are left out.
+        """
+        from vcuda.summaries.contexts import targets
+
+        return targets(self, minimum=minimum)
+
+    def drivers(self, target: str | None = None, *, most: int = 10, draws: int | None = None, seed: int = 0) -> Drivers:
+        """What drives ``target``, by default that of the fit: its likely causes, the largest effect first.
+
+        Of each how probable it is that it is direct, and upstream by any path; what it changes in the target, in
+        percentage points, ratios of counts or units of the table, for a stated change of the driver (its 10th to its
+        90th percentile, or one label against another); and what that hangs on. ``most`` bounds the cost.
+        """
+        from vcuda.summaries.drivers import drivers
+
+        asked = (self._target(target), most, draws, seed)
+        if asked not in self._drivers:
+            self._drivers[asked] = drivers(self, asked[0], most=most, draws=draws, seed=seed)
+        return self._drivers[asked]
+
+    def _target(self, target: str | None) -> str:
+        chosen = self.provenance.target if target is None else target
+        if chosen is None:
+            raise ConfigError("the fit has no target: say which column, as in posterior.drivers('churn')")
+        return str(chosen)
 
     def compare(self, other: Posterior) -> Comparison:
         """Edge by edge, what another posterior says of the same variables; they are matched by name."""

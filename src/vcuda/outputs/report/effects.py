@@ -7,16 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from vcuda.outputs.charts import Interval, curve_chart, interval_chart, labelled
 from vcuda.outputs.report import sentences
-from vcuda.outputs.report.html import Html, joined, name, paragraphs, table, tag
+from vcuda.outputs.report.html import Html, folded, joined, paragraphs, table, tag
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
 from vcuda.summaries.simulated_effects import SimulatedEffect
 
 
-def section(request: Request) -> Section:
+def section(request: Request) -> Section | None:
+    """Of the surest pairs; of a target its own section has them."""
     posterior = request.posterior
+    if posterior.provenance.target is not None:
+        return None
     found, drawn, about = sentences.strongest_effects(
         posterior, request.consensus, most_curves=request.curves, seed=request.seed
     )
@@ -45,14 +49,28 @@ def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
 
 
 def _changes(found: SimulatedEffect) -> Html:
-    """What each setting of the cause changes, a row for each."""
+    """What each setting of the cause makes of the outcome, drawn, and every change as a table."""
     head = (f"{found.cause} set to", "instead of", "Measure", "Change", "90 % interval")
     rows = []
     for change in [*found.changes(), *found.ratios()]:
         (low, high), unit = change.interval, change.measure.unit
         shown = f"{change.mean:.3g} {unit}".strip()
         rows.append((change.after, change.before, change.measure.words, shown, f"{low:.3g} to {high:.3g}"))
-    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=(3, 4)))
+    numbers = folded("All changes as a table", table(head, rows, right=(3, 4)))
+    measure = found.main.measure
+    curve = found.curve[found.curve.measure == measure.words]
+    axis = f"{capital(measure.words)}{', %' if measure.percent else ''}"
+    ends = curve[["mean", "low", "high"]].to_numpy(dtype=float)
+    if not np.isfinite(ends).all():
+        return tag("figure", tag("figcaption", found.answer), numbers)
+    if found.x is not None and found.cause_kind in ("number", "count"):
+        x = curve.x.to_numpy(dtype=float)
+        drawn = curve_chart(x, *ends.T, across=f"{found.cause} is set to", up=axis)
+    else:
+        settings = zip(found.settings, ends.tolist(), strict=True)
+        strips = [Interval(labelled(f"{found.cause}: {setting}"), *three) for setting, three in settings]
+        drawn = interval_chart(strips, axis=axis, nothing=None)
+    return tag("figure", tag("figcaption", found.answer), drawn, numbers)
 
 
 def _categories(found: CategoryEffect) -> Html:
@@ -65,34 +83,14 @@ def _categories(found: CategoryEffect) -> Html:
 
 
 def _curve(found: Effect) -> Html:
-    """E[outcome | do(cause = x)] with its band, as a small picture of numbers alone."""
+    """E[outcome | do(cause = x)] with its band."""
     x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
     if not np.isfinite([x, mean, low, high]).all():
         return tag("figure", tag("figcaption", found.answer))
-    width, height = 300.0, 160.0
-    left, span = x[0], x[-1] - x[0]
-    bottom, rise = low.min(), max(float(high.max() - low.min()), 1e-12 * max(float(np.abs(mean).max()), 1.0))
+    drawn = curve_chart(x, mean, low, high, across=f"{found.cause} is set to", up=f"Expected {found.outcome}")
+    return tag("figure", drawn, tag("figcaption", found.answer))
 
-    def path(values: np.ndarray, places: np.ndarray) -> str:
-        across, up = (places - left) / span * width, height - (values - bottom) / rise * height
-        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
 
-    band = path(np.concatenate([high, low[::-1]]), np.concatenate([x, x[::-1]]))
-    return tag(
-        "figure",
-        tag(
-            "svg",
-            tag("polygon", class_="band", points=band),
-            tag("polyline", class_="mean", points=path(mean, x)),
-            viewBox="-4 -4 308 168",
-            role="img",
-            aria_label=found.answer,
-        ),
-        tag(
-            "p",
-            *("Across: ", name(found.cause), f" {x[0]:.4g} to {x[-1]:.4g}. Up: ", name(found.outcome)),
-            f" {bottom:.4g} to {bottom + rise:.4g}.",
-            class_="range",
-        ),
-        tag("figcaption", found.answer),
-    )
+def capital(words: str) -> str:
+    """With a capital letter, and the rest as it is."""
+    return f"{words[:1].upper()}{words[1:]}"
