@@ -23,6 +23,8 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.display import answer_html
+from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.upstream import Upstream
 
 DRAWS, ROWS = 200, 128
@@ -121,6 +123,8 @@ class SimulatedEffect:
         That there is no directed path from cause to outcome, and so exactly no effect.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -134,6 +138,7 @@ class SimulatedEffect:
     reference: int
     probability_zero: float
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     # What changes -----------------------------------------------------------------------------------------------------
 
@@ -304,10 +309,13 @@ class SimulatedEffect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<SimulatedEffect: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return answer_html([self.answer], self.table, caveat=self.caveat)
 
 
 def _value(value: float, measure: Measure) -> str:
@@ -382,6 +390,7 @@ def simulated_effect(
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
         caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from vcuda.outputs.charts import Interval, curve_chart, interval_chart, labelled
 from vcuda.outputs.report import sentences
+from vcuda.outputs.report.charts import Interval, curve_chart, interval_chart, labelled
 from vcuda.outputs.report.html import Html, folded, joined, paragraphs, table, tag
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.summaries.categorical_effects import CategoryEffect
@@ -32,20 +32,50 @@ def _effects(
     found: pd.DataFrame | None, curves: Sequence[Effect] | Sequence[CategoryEffect] | Sequence[SimulatedEffect]
 ) -> Html:
     if found is not None and len(found):
-        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)")
+        head = ("Cause", "Effect", "Change for one unit", "90 % interval", "P(no effect)", *_hidden_head(found))
         rows = (
-            (cause, outcome, f"{mean:.4g}", f"{low:.4g} to {high:.4g}", f"{zero:.2f}")
-            for cause, outcome, mean, low, high, zero in found.itertuples(index=False, name=None)
+            (
+                cause,
+                outcome,
+                f"{mean:.4g}",
+                f"{low:.4g} to {high:.4g}",
+                f"{zero:.2f}",
+                *(_hidden(one) for one in strength),
+            )
+            for cause, outcome, mean, low, high, zero, *strength in found.itertuples(index=False, name=None)
         )
-        return table(head, rows, right=(2, 3, 4))
+        return joined((table(head, rows, right=range(2, len(head))), _about_hidden(found)))
     shape = "curves" if all(isinstance(one, Effect) for one in curves) else "changes"
     return tag("div", *map(_figure, curves), class_=shape) if curves else Html()
+
+
+def _hidden_head(found: pd.DataFrame) -> list[str]:
+    return ["Holds up to"] if "holds_up_to" in found else []
+
+
+def _hidden(strength: float) -> str:
+    """The strength of a hidden cause against which an effect holds; none where the effect itself is not sure."""
+    return f"{100 * strength:.0f} %" if strength > 0 else "-"
+
+
+def _about_hidden(found: pd.DataFrame) -> Html:
+    if "holds_up_to" not in found:
+        return Html()
+    said = (
+        "Holds up to: a hidden common cause that explains less than this share of what is left of cause and effect "
+        "cannot explain the effect away, with a probability of .90. A dash: the effect itself is less sure than that."
+    )
+    return paragraphs([said])
 
 
 def _figure(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
     if isinstance(found, SimulatedEffect):
         return _changes(found)
     return _categories(found) if isinstance(found, CategoryEffect) else _curve(found)
+
+
+def _caption(found: Effect | CategoryEffect | SimulatedEffect) -> Html:
+    return tag("figcaption", " ".join(filter(None, (found.answer, found.hidden_cause))))
 
 
 def _changes(found: SimulatedEffect) -> Html:
@@ -62,7 +92,7 @@ def _changes(found: SimulatedEffect) -> Html:
     axis = f"{capital(measure.words)}{', %' if measure.percent else ''}"
     ends = curve[["mean", "low", "high"]].to_numpy(dtype=float)
     if not np.isfinite(ends).all():
-        return tag("figure", tag("figcaption", found.answer), numbers)
+        return tag("figure", _caption(found), numbers)
     if found.x is not None and found.cause_kind in ("number", "count"):
         x = curve.x.to_numpy(dtype=float)
         drawn = curve_chart(x, *ends.T, across=f"{found.cause} is set to", up=axis)
@@ -70,7 +100,7 @@ def _changes(found: SimulatedEffect) -> Html:
         settings = zip(found.settings, ends.tolist(), strict=True)
         strips = [Interval(labelled(f"{found.cause}: {setting}"), *three) for setting, three in settings]
         drawn = interval_chart(strips, axis=axis, nothing=None)
-    return tag("figure", tag("figcaption", found.answer), drawn, numbers)
+    return tag("figure", _caption(found), drawn, numbers)
 
 
 def _categories(found: CategoryEffect) -> Html:
@@ -79,16 +109,16 @@ def _categories(found: CategoryEffect) -> Html:
     width = len(found.outcome_labels)
     head = (f"{found.cause} set to", *(f"P({found.outcome} = {label})" for label in found.outcome_labels))
     rows = [(label, *cells[k * width : (k + 1) * width]) for k, label in enumerate(found.cause_labels)]
-    return tag("figure", tag("figcaption", found.answer), table(head, rows, right=range(1, width + 1)))
+    return tag("figure", _caption(found), table(head, rows, right=range(1, width + 1)))
 
 
 def _curve(found: Effect) -> Html:
     """E[outcome | do(cause = x)] with its band."""
     x, mean, low, high = (found.curve[column].to_numpy() for column in ("x", "mean", "low", "high"))
     if not np.isfinite([x, mean, low, high]).all():
-        return tag("figure", tag("figcaption", found.answer))
+        return tag("figure", _caption(found))
     drawn = curve_chart(x, mean, low, high, across=f"{found.cause} is set to", up=f"Expected {found.outcome}")
-    return tag("figure", drawn, tag("figcaption", found.answer))
+    return tag("figure", drawn, _caption(found))
 
 
 def capital(words: str) -> str:
