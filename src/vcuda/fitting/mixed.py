@@ -25,7 +25,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.data.scaling import Scaling
 from vcuda.fitting.outcomes import described, restored
-from vcuda.fitting.parts import averaged, carefully, parts_of
+from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows_apart
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
 from vcuda.fitting.targets import mean_targets, reference_table, with_targets
 from vcuda.infer.checkpoint import fingerprint
@@ -282,6 +282,12 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
+    apart = int(rows_apart(prepared.table).sum())
+    if apart and request.careful is None and len(rows) > ALTERNATION:
+        sentences.append(
+            f"{apart:,} rows have a number far from all others of its column, perhaps a wrong entry: half of the parts "
+            "leave them out, and what hangs on them is not stated as sure."
+        )
     by_shape: list[list[str]] = []
     if len(rows) > 1 and request.imputations == 1:
         # One of several imputations cannot say what is sure of all of them.
@@ -380,7 +386,7 @@ def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
     """Each of several chains may be shorter: what one of them misses is a small share of the mean."""
     if not isinstance(engine, Orders) or engine != Orders() or searches < 4:
         return engine
-    return Orders(replicas=2, precision=0.02, max_sweeps=600)
+    return Orders(replicas=2, precision=0.02, max_sweeps=2000)
 
 
 def _problem(request: Request, prepared: Prepared, score: LocalScore, number: int) -> Problem:

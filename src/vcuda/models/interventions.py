@@ -298,6 +298,9 @@ class InterventionalPredictive(Predictive):
         scores = [found for part in self.parts if (found := part.local_score()) is not None]
         return _ByPart(scores, self.part_of) if len(scores) == len(self.parts) else None
 
+    def column_products(self, outcome: int) -> tuple[int, np.ndarray] | None:
+        return self.of(outcome)[0].column_products(outcome)
+
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "cells": self.cells, "parts": [part.config() for part in self.parts]}
 
