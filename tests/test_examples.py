@@ -26,6 +26,7 @@ PAGES = [
     "example-clinic",
     "example-outcomes",
     "example-hospitals",
+    "single-rows",
     "why",
     "hidden-causes",
 ]

@@ -134,6 +134,11 @@ def counterfactual_row(
 
 def row_values(posterior: Posterior, row: Any) -> np.ndarray:
     """One row ``(d,)`` as numbers, in the user's units; labels as codes."""
+    if posterior.categories is not None and posterior.kinds is None:
+        raise ConfigError(
+            "model categorical has probabilities of labels, and no noise that a row could keep; fit model mixed "
+            '(model="mixed", --model mixed) to ask about single rows'
+        )
     if isinstance(row, pd.DataFrame):
         if len(row) != 1:
             raise DataError(f"a row is asked for, and the table has {len(row):,}: give one of them, as table.iloc[[0]]")
