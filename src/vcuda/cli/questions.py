@@ -104,7 +104,7 @@ def effect(
             show_json({**answer, "response": found.table.to_dict("records")})
             return
         say(results(), found.sentence)
-        _show(found.table, len(found.table))
+        show(found.table, len(found.table))
         return
     if isinstance(found, SimulatedEffect):
         _show_simulated_effect(found, as_json=as_json)

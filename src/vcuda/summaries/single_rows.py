@@ -139,6 +139,8 @@ def row_values(posterior: Posterior, row: Any) -> np.ndarray:
             "model categorical has probabilities of labels, and no noise that a row could keep; fit model mixed "
             '(model="mixed", --model mixed) to ask about single rows'
         )
+    if posterior.provenance.get("series"):
+        raise ConfigError("single rows are answered for independent rows, and this is a fit of a time series")
     if isinstance(row, pd.DataFrame):
         if len(row) != 1:
             raise DataError(f"a row is asked for, and the table has {len(row):,}: give one of them, as table.iloc[[0]]")
