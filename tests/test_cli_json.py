@@ -75,6 +75,7 @@ LINES = [
     ("effect", [], "effect run X1 X2"),
     ("effect", [], "effect LABELS age <response>"),
     ("effect", [], "effect CURVES age <response> --draws 5"),
+    ("sensitivity", [], "sensitivity run X1 X2"),
     ("why", [], "why run X1 X2"),
     ("next", [], "next run"),
     ("compare", [], "compare run run"),

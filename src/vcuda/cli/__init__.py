@@ -17,7 +17,19 @@ from vcuda import interrupts
 from vcuda.cli.config import init
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, drivers, edges, effect, export, next_experiment, paths, report, why
+from vcuda.cli.questions import (
+    compare,
+    drivers,
+    edges,
+    effect,
+    export,
+    next_experiment,
+    paths,
+    report,
+    sensitivity,
+    targets,
+    why,
+)
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -107,8 +119,10 @@ _command(edges, "vcuda edges run --minimum 0.5", "vcuda edges run --consensus --
 _command(paths, "vcuda paths run Raf Erk")
 _command(drivers, "vcuda drivers run churn")
 _command(effect, "vcuda effect run Mek Erk", "vcuda effect run Mek Erk --at 10 --at 100")
+_command(sensitivity, "vcuda sensitivity run Mek Erk", "vcuda sensitivity run Mek Erk --data table.csv")
 _command(why, "vcuda why run Mek Erk", "vcuda why run Mek Erk --data table.csv")
 _command(next_experiment, "vcuda next run --already Mek", name="next")
+_command(targets, "vcuda targets run --minimum 0.5")
 _command(compare, "vcuda compare run other-run")
 _command(report, "vcuda report run -o report.html")
 _command(export, "vcuda export run -o edges.graphml --minimum 0.5", "vcuda export run -o graph.dagitty --consensus")

@@ -276,7 +276,7 @@ def _report(posterior: Posterior, run: Path) -> None:
             {"source": "left", "target": "left", "probability": "right"},
             (
                 (shortened(source), shortened(target), in_percent(probability))
-                for source, target, probability in edges.itertuples(index=False, name=None)
+                for source, target, probability, *_ in edges.itertuples(index=False, name=None)
             ),
         )
     say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")

@@ -110,6 +110,7 @@ def effect(
                 "probability_zero": found.probability_zero,
                 "linear": found.linear,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "curve": found.curve.to_dict("records"),
             }
         )
@@ -135,6 +136,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
                 "curve": found.curve.to_dict("records"),
             }
@@ -154,6 +156,7 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
                 "probability_zero": found.probability_zero,
                 "risk_difference": None if risk is None else risk._asdict(),
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
             }
         )
@@ -230,6 +233,46 @@ def why(
         say(results(), *found.notes)
 
 
+def sensitivity(
+    run: Run,
+    cause: Annotated[
+        str, typer.Argument(metavar="CAUSE", help="The variable that is set.", autocompletion=run_columns)
+    ],
+    outcome: Annotated[
+        str, typer.Argument(metavar="OUTCOME", help="The variable that may change.", autocompletion=run_columns)
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(help="The table that was fitted, where the run does not keep its rows.", show_default=False),
+    ] = None,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """How strong would a hidden common cause have to be to explain an effect away?"""
+    found = opened(run, cause, outcome).sensitivity(cause, outcome, data=data, draws=draws, seed=seed)
+    if as_json:
+        show_json(
+            {
+                "sentence": found.sentence,
+                "probability": found.probability,
+                "holds_up_to": found.holds_up_to(),
+                "curve": found.curve.to_dict("records"),
+                "covariates": found.covariates.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    say(
+        results(),
+        f"The probability that {cause} has an effect on {outcome} which holds, by the hidden cause's strength:",
+    )
+    _show(found.curve.iloc[::10], len(found.curve))
+    if not found.covariates.empty:
+        say(results(), f"Measured causes of {cause}, and how strong they are:")
+        _show(found.covariates, len(found.covariates))
+
+
 def next_experiment(
     run: Run,
     already: Annotated[
@@ -255,6 +298,28 @@ def next_experiment(
         say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
         return
     say(results(), "By the expected information from setting each variable, in bits, with the directions it settles:")
+    _show(found, most)
+
+
+def targets(
+    run: Run,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out changes below this probability.")] = 0.1,
+    most: Most = 50,
+    as_json: Json = False,
+) -> None:
+    """Which environment changed which column? For a fit with --contexts, the surest changes first."""
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    found = posterior.targets(minimum=minimum)
+    reference = posterior.provenance["contexts"]["reference"]
+    if as_json:
+        show_json({"reference": reference, "targets": found.to_dict("records")})
+        return
+    if found.empty:
+        say(results(), f"No environment differs from {reference} with a probability of {minimum:g} or more.")
+        return
+    say(results(), f"Changes from {reference} with a probability of {minimum:g} or more:")
     _show(found, most)
 
 
