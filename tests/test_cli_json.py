@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
+import numpy as np
+import pandas as pd
 import pytest
 import typer
 
@@ -50,9 +52,13 @@ def page_with_fields(text: str) -> str:
 def folder(tmp_path_factory):
     """A folder with a table, its truth, and a run of three columns."""
     made = tmp_path_factory.mktemp("json")
+    cells = np.random.default_rng(0).normal(size=(64, 3)).round(3)
+    table = pd.DataFrame(cells, columns=["X1", "X2", "X3"]).assign(site=["north", "south"] * 32)
+    table.to_csv(made / "sites.csv", index=False)
     for line in (
         ["simulate", "-o", f"{made}/sim", "--nodes", "3", "--edges", "2", "--rows", "64", "--test-rows", "20"],
-        ["fit", f"{made}/sim/train.csv", "-o", f"{made}/run", "--model", "linear", "-q", "--no-report"],
+        ["fit", f"{made}/sim/train.csv", "-o", f"{made}/run", *LINEAR],
+        ["fit", f"{made}/sites.csv", "-o", f"{made}/sites", "--contexts", "site", *LINEAR],
     ):
         with pytest.raises(SystemExit) as left:
             main(line)
@@ -60,6 +66,7 @@ def folder(tmp_path_factory):
     return made
 
 
+LINEAR = ("--model", "linear", "-q", "--no-report")
 SLOW = ("fit", "report")
 LINES = [
     ("init", ["new.toml"], "init sim/train.csv -o new.toml"),
@@ -77,6 +84,7 @@ LINES = [
     ("effect", [], "effect CURVES age <response> --draws 5"),
     ("sensitivity", [], "sensitivity run X1 X2"),
     ("why", [], "why run X1 X2"),
+    ("targets", [], "targets sites"),
     ("next", [], "next run"),
     ("compare", [], "compare run run"),
     ("report", ["page.html"], "report run -o page.html --curves 0"),
