@@ -24,6 +24,7 @@ PAGES = [
     "tutorial",
     "faq",
     "notebook",
+    "report",
     "command-line",
     "example-sachs",
     "example-clinic",
