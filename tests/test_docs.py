@@ -45,11 +45,12 @@ def test_every_page_has_a_place_in_the_navigation(hooks):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_between_pages_lead_somewhere(page):
-    made = {"contributing.md", "changelog.md", "security.md"}
+    # By the site, or by programs that measure and photograph: a page may be there before them.
+    made = re.compile(r"(contributing|changelog|security)\.md|reference/.*|results-.*\.md|figures/.*\.png")
     for target in re.findall(
         r"\]\(([\w./-]+\.(?:md|csv|svg|png|ipynb))(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")
     ):
-        assert (page.parent / target).exists() or target in made or target.startswith("reference/"), target
+        assert (page.parent / target).exists() or made.fullmatch(target), target
 
 
 def test_the_table_of_the_tutorial_is_the_one_to_download(tmp_path, monkeypatch, capsys):

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 # Pages of the root of the repository, by their names here.
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
 PLACES = (("example-", "Gallery"), ("results-", "How good it is"), ("", "How to"))
+MADE = re.compile(r"!?\[([^\]]+)\]\((results-[\w-]+\.md|figures/[\w-]+\.png)\)")
 # The pages of the reference: a title, what they are about, and the modules whose public names they show.
 ENGINES = ("exact", "orders", "variational", "straight_through")
 REFERENCE = {
@@ -107,7 +108,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for name, source in FROM_ROOT.items():
         markdown = re.sub(rf"\]\((?:\.\./)?{source}(#[\w-]+)?\)", rf"]({up}{name}\1)", markdown)
     markdown = re.sub(r'\[([^\]]+)\]\(\.\./tests/(\w+\.py) "(\w+)"\)', r'<abbr title="\2: \3">\1</abbr>', markdown)
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|src|LICENSE)[^)]*\)", r"\1", markdown)
+    markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|src|LICENSE)[^)]*\)", r"\1", markdown)
+    # Results and screenshots are made by programs, and a page may be there before them.
+    return MADE.sub(lambda link: link[0] if files.get_file_from_path(link[2]) else link[1], markdown)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
