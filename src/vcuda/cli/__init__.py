@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vcuda import interrupts
+from vcuda.cli.app import app as app_command
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
 from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, why
@@ -101,6 +102,7 @@ app.command(cls=Command, epilog="Example: vcuda sample run -n 100 -o graphs.csv"
 app.command(cls=Command, epilog="Example: vcuda evaluate run --truth graph.csv --test test.csv")(evaluate)
 app.command(cls=Command, epilog="Example: vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp")(simulate)
 app.command(cls=Command, epilog="Example: vcuda datasets")(datasets)
+app.command("app", cls=Command, epilog="Example: vcuda app churn.csv")(app_command)
 
 
 def _print_version(wanted: bool) -> None:

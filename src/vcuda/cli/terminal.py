@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 MAXIMUM_NAME = 40
+PROGRESS = "VCUDA_PROGRESS"
 
 
 class OutputError(RunError):
@@ -168,29 +169,34 @@ class _Remaining:
         self._started = 0.0
 
     def __call__(self, progress: Progress) -> str:
+        left = self.seconds(progress)
+        # An engine may stop earlier, when nothing improves any more.
+        return "" if left is None else f"at most {duration(left)} left"
+
+    def seconds(self, progress: Progress) -> float | None:
+        """The same as a number; None where nothing is known yet."""
         now = time.perf_counter()
         if progress.total != self._last.total or progress.done < self._last.done:
             self._first, self._started = progress, now
         self._last = progress
         done = progress.done - self._first.done
-        left = progress.seconds_left
-        if left is None:
-            if done <= 0:
-                return ""
-            left = (now - self._started) / done * (progress.total - progress.done)
-        # An engine may stop earlier, when nothing improves any more.
-        return f"at most {duration(left)} left"
+        if progress.seconds_left is not None:
+            return progress.seconds_left
+        return None if done <= 0 else (now - self._started) / done * (progress.total - progress.done)
 
 
 @contextmanager
 def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> Iterator[ProgressCallback]:
     """A callback that shows progress: a bar on a terminal, a line for every tenth of the work elsewhere.
 
-    Only a fit announces itself: what is ``doing`` before it is mostly done at once, or refused.
+    Only a fit announces itself: what is ``doing`` before it is mostly done at once, or refused. For programs that show
+    the progress themselves, VCUDA_PROGRESS=json writes a line of JSON for each report.
     """
     remaining = _Remaining()
     if quiet:
         yield lambda progress: None
+    elif os.environ.get(PROGRESS) == "json":
+        yield _json_lines(remaining, doing)
     elif console.is_interactive:
         from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as Bar
@@ -215,6 +221,16 @@ def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> 
         if doing == "Fitting":
             say(console, "Preparing ...")
         yield _lines(console, remaining, doing)
+
+
+def _json_lines(remaining: _Remaining, doing: str) -> ProgressCallback:
+    def show(progress: Progress) -> None:
+        share = progress.done / progress.total if progress.total else 0.0
+        said = {"doing": doing, "share": share, "detail": progress.detail, "seconds_left": remaining.seconds(progress)}
+        with suppress(OSError):
+            os.write(2, json.dumps({"progress": said}).encode() + b"\n")
+
+    return show
 
 
 def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -> ProgressCallback:

@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:92e2ed9f77b55fcc79f1b59931c71696f277847bb63e736bf6e169963456be9c
+/*! Built from frontend/, sources sha256:046740b27cdadb81f54f6924add2889db47feadc07cdc338f2454b6cd286265d
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
