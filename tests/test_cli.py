@@ -28,6 +28,7 @@ from vcuda.checks.findings import Checks, Finding
 from vcuda.cli import fitting, main, runs, tables, terminal
 from vcuda.fitting.spec import FitSpec
 from vcuda.outputs.reproduction import shell_line
+from vcuda.posterior.status import in_percent
 
 FILES = {"edges.csv", "summary.json", "config.json", "posterior.npz", "report.html"}
 
@@ -235,7 +236,10 @@ def test_the_report_of_a_fit(run, simulated, tmp_path):
     assert posterior.status.sentence in answer.out
     surest = posterior.edges().iloc[0]
     line = next(line for line in answer.out.splitlines() if line.split()[:2] == [surest.source, surest.target])
-    assert line.split()[2] == f"{surest.probability:.2f}"
+    assert line.split(maxsplit=2)[2].strip() == in_percent(surest.probability)
+    # The answer comes before how it was made.
+    parts = ("What was found: ", "How sure it is: ", "What could be wrong: ", "Status: ", "Fitted 64 rows")
+    assert sorted(map(answer.out.index, parts)) == list(map(answer.out.index, parts))
     assert f"vcuda sample '{folder}' -n 100" in answer.out
     assert "samples.npz" in answer.out
     assert "Comparing models" in answer.err

@@ -227,6 +227,7 @@ QUESTIONS = {
     "next_experiment": lambda posterior: posterior.next_experiment(draws=50)[["information", "edges_oriented"]],
     "effect": lambda posterior: posterior.effect("X1", "X2", draws=30).draws,
     "effects": lambda posterior: posterior.effects(draws=30).probability_zero,
+    "drivers": lambda posterior: posterior.drivers("X2", draws=30).table[["direct", "upstream", "effect", "low"]],
     "compare": lambda posterior: posterior.compare(posterior).sum_of_differences,
 }
 

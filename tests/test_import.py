@@ -43,6 +43,7 @@ ALSO_ALLOWED = {
 WHEN_ASKED = {"posterior/posterior.py": ("vcuda.summaries.", "vcuda.outputs.", "vcuda.fitting.checking.")}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 JAX_LIVES_IN = {"dags", "models", "infer", "baselines"}
+RUN = str(Path(__file__).parent / "fixtures" / "run-format-1" / "exact-linear")
 HEAVY = ("jax", "pandas", "scipy", "sklearn", "numpy", "pyarrow", "matplotlib")
 
 
@@ -136,6 +137,38 @@ def test_help_is_light():
     modules = modules_after("from vcuda.cli import main\ntry: main(['fit', '--help'])\nexcept SystemExit: pass")
     assert "typer" in modules
     assert modules.isdisjoint(HEAVY)
+
+
+def modules_of(*arguments: object) -> set[str]:
+    """The top-level modules that a command has imported when it ends."""
+    given = [str(argument) for argument in arguments]
+    return modules_after(f"from vcuda.cli import main\ntry: main({given!r})\nexcept SystemExit: pass")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fti"],
+        ["fit", "--engin", "exact"],
+        ["fit", "nowhere.csv"],
+        ["check", "nowhere.csv"],
+        ["edges", "nowhere"],
+        ["effect", RUN, "a", "zz"],
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_answered_without_heavy_imports(arguments):
+    assert modules_of(*arguments).isdisjoint(HEAVY)
+
+
+def test_a_column_that_is_not_there_is_refused_without_what_fits(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n2,3\n4,4\n")
+    modules = modules_of("fit", tmp_path / "t.csv", "--exclude", "c")
+    assert modules.isdisjoint({"jax", "pandas", "scipy", "sklearn", "matplotlib"})
+
+
+def test_questions_to_a_run_of_a_linear_model_need_no_jax():
+    assert "jax" not in modules_of("edges", RUN)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from vcuda import interrupts
 from vcuda.cli.app import app as app_command
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, edges, effect, export, next_experiment, paths, report, why
+from vcuda.cli.questions import compare, drivers, edges, effect, export, next_experiment, paths, report, why
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -92,6 +92,7 @@ app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp
 app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit: vcuda check run")(check)
 app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
 app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
+app.command(cls=Command, epilog="Example: vcuda drivers run churn")(drivers)
 app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
 app.command(cls=Command, epilog="Example: vcuda why run Mek Erk")(why)
 app.command("next", cls=Command, epilog="Example: vcuda next run --already Mek")(next_experiment)

@@ -39,6 +39,7 @@ from vcuda.cli.terminal import (
     shown_progress,
     suggest,
 )
+from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
 
@@ -141,6 +142,8 @@ def fit(
     """
     if table is None and resume is None:
         raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
+    if table is not None:
+        check_is_there(table)
     from vcuda.data.knowledge import Knowledge
     from vcuda.infer.progress import Progress
 
@@ -246,8 +249,29 @@ def fit(
 
 
 def _report(posterior: Posterior, run: Path) -> None:
+    """The answer first: what was found, how sure it is, what could be wrong; then how it was made."""
+    from vcuda.outputs.report.sentences import found_in_short, how_sure, verdict
+    from vcuda.posterior.status import in_percent
+
     console = results()
     summary, provenance = posterior.summary(), posterior.provenance
+    if provenance.target is not None:
+        found = posterior.drivers()
+        say(console, f"What drives {found.target}:", *(f"- {sentence}" for sentence in found.sentences), "")
+    say(console, f"What was found: {found_in_short(posterior, posterior.consensus())}")
+    edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
+    if not edges.empty:
+        show_table(
+            console,
+            {"source": "left", "target": "left", "probability": "right"},
+            (
+                (shortened(source), shortened(target), in_percent(probability))
+                for source, target, probability in edges.itertuples(index=False, name=None)
+            ),
+        )
+    say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")
+    say(console, f"What could be wrong: {verdict(posterior.status)}.")
+    say(console, f"Status: {summary['status']}. {summary['status_sentence']}", "")
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
     say(
         console,
@@ -256,20 +280,9 @@ def _report(posterior: Posterior, run: Path) -> None:
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
         f"{resumed_in_words(summary.get('resumed'))}.",
         *summary["choice"],
-        f"Status: {summary['status']}. {summary['status_sentence']}",
         *(f"Note: {note}" for note in summary["notes"]),
         "",
     )
-    edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
-    if edges.empty:
-        say(console, f"No edge has a probability of {SMALLEST_SHOWN_PROBABILITY} or more.", "")
-    else:
-        say(console, f"{summary['expected_edges']:.1f} edges are expected; the most probable:")
-        show_table(
-            console,
-            {"source": "left", "target": "left", "probability": "right"},
-            ((shortened(row.source), shortened(row.target), f"{row.probability:.2f}") for row in edges.itertuples()),
-        )
     quoted = shlex.quote(str(run))
     if summary["status"] == "interrupted":
         suggest(console, go_on_with(run), label="To finish it")
@@ -278,6 +291,8 @@ def _report(posterior: Posterior, run: Path) -> None:
     say(console, f"Written to {run}: {', '.join(files)}.")
     if posterior.checks().findings:
         suggest(console, f"vcuda check {quoted}", label="What the model checks found")
+    if provenance.target is None and len(posterior.names) > 1:
+        suggest(console, f"vcuda drivers {quoted} COLUMN", label="What drives a column")
     suggest(console, f"vcuda sample {quoted} -n 100")
     suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
     suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcuda.arguments import position
 from vcuda.cli.options import Json, Run, Seed
+from vcuda.cli.runs import opened
 from vcuda.cli.terminal import remarks, results, say, shortened, show_json, show_table, shown_progress
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.simulated_effects import SimulatedEffect
-
-# In bytes, as for every config of a run.
-LARGEST_CONFIG = 64_000_000
 
 Draws = Annotated[int, typer.Option(min=1, help="Graphs drawn from the posterior.")]
 Most = Annotated[int, typer.Option("--most", min=1, help="The most lines to print.")]
@@ -36,9 +32,7 @@ def edges(
     as_json: Json = False,
 ) -> None:
     """Which variable causes which? The edges and their probabilities, the surest first."""
-    from vcuda.posterior import Posterior
-
-    posterior = Posterior.load(run)
+    posterior = opened(run)
     if consensus:
         graph = posterior.consensus()
         found, rule = graph.edges(), graph.rule
@@ -62,10 +56,7 @@ def paths(
     as_json: Json = False,
 ) -> None:
     """Is one variable upstream of another, and by which way?"""
-    _check_variables(run, source, target)
-    from vcuda.posterior import Posterior
-
-    found = Posterior.load(run).paths(source, target, most=most, draws=draws, seed=seed)
+    found = opened(run, source, target).paths(source, target, most=most, draws=draws, seed=seed)
     if as_json:
         show_json({"probability": found.probability, "paths": found.table.to_dict("records")})
         return
@@ -88,12 +79,11 @@ def effect(
     as_json: Json = False,
 ) -> None:
     """What happens to one variable when another is set? In the units of the table."""
-    _check_variables(run, cause, outcome)
-    from vcuda.posterior import Posterior
+    posterior = opened(run, cause, outcome)
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.simulated_effects import SimulatedEffect
 
-    found = Posterior.load(run).effect(cause, outcome, at=at, draws=draws, seed=seed)
+    found = posterior.effect(cause, outcome, at=at, draws=draws, seed=seed)
     if isinstance(found, SimulatedEffect):
         _show_simulated_effect(found, as_json=as_json)
         return
@@ -162,6 +152,32 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
     _show(found.table, len(found.table))
 
 
+def drivers(
+    run: Run,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="The variable that is driven; by default the target of the fit.", show_default=False
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Of how many causes, the likeliest, to get effects.")] = 10,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Causal models drawn for an effect.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """What drives a variable? Its direct and upstream causes, by what they change in it."""
+    posterior = opened(run, *(target,) if target is not None else ())
+    found = posterior.drivers(target, most=most, draws=draws, seed=seed)
+    if as_json:
+        show_json(found.to_dict())
+        return
+    say(results(), f"What drives {found.target}:", *(f"- {sentence}" for sentence in found.sentences), found.caveat)
+    if found.drivers:
+        _show(found.table.drop(columns=["measure", "value_before", "value_after"]), len(found.drivers))
+
+
 def why(
     run: Run,
     cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable where the edge starts.")],
@@ -182,12 +198,9 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Where does the probability of an edge come from, and what decides it?"""
-    _check_variables(run, cause, effect)
-    from vcuda.posterior import Posterior
-
-    console = remarks()
+    posterior, console = opened(run, cause, effect), remarks()
     with shown_progress(console, quiet=as_json or not console.is_interactive, doing="Describing") as progress:
-        found = Posterior.load(run).why(cause, effect, data=data, subsamples=subsamples, progress=progress)
+        found = posterior.why(cause, effect, data=data, subsamples=subsamples, progress=progress)
     if as_json:
         show_json(found.to_dict())
         return
@@ -215,10 +228,7 @@ def next_experiment(
     as_json: Json = False,
 ) -> None:
     """Which experiment next? The variables, by what setting one of them is expected to teach about the graph."""
-    _check_variables(run, *already or ())
-    from vcuda.posterior import Posterior
-
-    found = Posterior.load(run).next_experiment(already=already, draws=draws, seed=seed)
+    found = opened(run, *already or ()).next_experiment(already=already, draws=draws, seed=seed)
     if as_json:
         show_json({"experiments": found.to_dict("records")})
         return
@@ -236,9 +246,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """What changed between two posteriors of the same variables?"""
-    from vcuda.posterior import Posterior
-
-    found = Posterior.load(run).compare(Posterior.load(other))
+    found = opened(run).compare(opened(other))
     if as_json:
         show_json(
             {
@@ -271,10 +279,8 @@ def report(
     seed: Seed = 0,
 ) -> None:
     """Write one HTML file to show: the graph, the edges, the effects, and how far to trust them."""
-    from vcuda.posterior import Posterior
-
     path = output or run / "report.html"
-    Posterior.load(run).report(path, curves=curves, seed=seed)
+    opened(run).report(path, curves=curves, seed=seed)
     say(results(), f"Wrote {path}; it needs no network, and opens in any browser.")
 
 
@@ -296,31 +302,13 @@ def export(
     ] = False,
 ) -> None:
     """Write the edges and their probabilities for other programs."""
+    posterior = opened(run)
     from vcuda.outputs.exports import write_edges
-    from vcuda.posterior import Posterior
 
-    posterior = Posterior.load(run)
     if output.is_symlink():
         output.unlink()  # a run of somebody else may hold a link to a file of yours
     write_edges(posterior.consensus() if consensus else posterior, output, minimum=minimum)
     say(results(), f"Wrote {output}.")
-
-
-def _check_variables(run: Path, *asked: str) -> None:
-    """Refuse names that a run does not have before it is loaded, which may take many seconds.
-
-    Of a run in which the names cannot be read in this simple way, loading it says what is wrong.
-    """
-    file = run / "config.json"
-    try:
-        if file.is_symlink() or not file.is_file() or file.stat().st_size > LARGEST_CONFIG:
-            return
-        names = json.loads(file.read_bytes())["names"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return
-    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-        for name in asked:
-            position(names, name)
 
 
 def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:

@@ -37,11 +37,10 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 def place_of(table: str) -> dict[str, Any]:
     """Where a table is to be found again; a pipe is not."""
-    from vcuda.data import library
-    from vcuda.data.sources import file_of
+    from vcuda.data.paths import BUNDLED, file_of
 
     try:
-        if table not in library.names() and file_of(table) is None:
+        if table not in BUNDLED and file_of(table) is None:
             return {"table": None, "folder": None}
     except (OSError, RuntimeError, ValueError):  # no file has such a name, as who reads it will say
         return {"table": None, "folder": None}
@@ -73,7 +72,7 @@ def stored_options(context: typer.Context, run: Path, table: str | None) -> dict
             f"the table of this fit was no file that can be found again; give it: vcuda fit TABLE --resume {run}"
         )
     elif options["folder"] is not None and os.getcwd() != options["folder"]:
-        from vcuda.data.sources import file_of
+        from vcuda.data.paths import file_of
 
         there = str(Path(options["folder"]) / Path(options["table"]).expanduser())
         options["table"] = options["table"] if file_of(there) is None else there

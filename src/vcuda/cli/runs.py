@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vcuda.arguments import position
 from vcuda.cli.options import EDGES_IN_DOUBT, Json, Run, Seed
 from vcuda.cli.terminal import drafts, results, say, show_json, show_table
 from vcuda.errors import ConfigError
@@ -36,6 +37,22 @@ MEANINGS = {
 }
 
 
+def opened(run: Path, *variables: str) -> Posterior:
+    """The posterior in a folder, of which ``variables`` are asked.
+
+    A folder that is no run, or has no such variable, is refused before the libraries are imported that read it.
+    """
+    from vcuda.posterior.run_folders import config_of, variables_of
+
+    config_of(run)
+    if variables and (names := variables_of(run)):
+        for name in variables:
+            position(names, name)
+    from vcuda.posterior import Posterior
+
+    return Posterior.load(run)
+
+
 def sample(
     run: Run,
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="How many graphs.")] = 100,
@@ -54,11 +71,10 @@ def sample(
     if output.suffix.lower() not in (".csv", ".npz"):
         raise ConfigError(f"{output}: graphs are written as .csv or .npz; end the name with one of them")
 
-    from vcuda.posterior import Posterior
     from vcuda.posterior.drafts import check_new_file
 
     check_new_file(output)
-    graphs = Posterior.load(run).sample(number, seed=seed)
+    graphs = opened(run).sample(number, seed=seed)
     with drafts(output.parent) as folder:
         graphs.save(folder / output.name)
     edges = float(graphs.weights @ graphs.edge_counts())
@@ -87,12 +103,11 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare a fitted posterior with a graph that is known, and with rows that were not fitted."""
+    posterior = opened(run)
     from vcuda.data.library import read_graph
     from vcuda.data.reading import new_rows
     from vcuda.metrics import evaluate as all_metrics
-    from vcuda.posterior import Posterior
 
-    posterior = Posterior.load(run)
     graph = read_graph(truth, posterior.names)
     held_out = None if test is None else new_rows(test, posterior.names, header=header)
     numbers = all_metrics(posterior, graph, samples=samples, seed=seed)
@@ -110,18 +125,9 @@ def evaluate(
     )
 
 
-def is_run(path: str) -> bool:
-    """Whether a path is a folder that ``vcuda fit`` wrote, and no table."""
-    from vcuda.posterior.archives import is_ordinary
-
-    return all(is_ordinary(Path(path) / name) for name in ("config.json", "posterior.npz"))
-
-
 def show_model_checks(run: Path, *, as_json: bool) -> None:
     """Print what the model checks of a run found; exit code 3 where they put sure edges in doubt."""
-    from vcuda.posterior import Posterior
-
-    posterior = Posterior.load(run)
+    posterior = opened(run)
     checks, status = posterior.checks(), posterior.status
     if as_json:
         show_json(

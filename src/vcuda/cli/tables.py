@@ -11,10 +11,12 @@ import typer
 
 from vcuda.cli.fit_options import current_flags, takes_fit_options
 from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, TableOrRun
-from vcuda.cli.runs import is_run, show_model_checks
+from vcuda.cli.runs import show_model_checks
 from vcuda.cli.terminal import drafts, remarks, results, say, shortened, show_json, show_table, suggest
+from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, RunError
 from vcuda.fitting.spec import OPTIONS, FitSpec
+from vcuda.posterior.run_folders import is_run
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
@@ -40,8 +42,11 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
     model checks found, which edges are in doubt, and what to do; exit code 3 where edges that it is sure of are likely
     wrong.
     """
+    of_run = is_run(Path(table))
+    if not of_run:
+        check_is_there(table)
     options = current_flags(given)
-    if is_run(table):
+    if of_run:
         about_tables = [OPTIONS[name].flag for name, value in options.items() if value != OPTIONS[name].default]
         if about_tables:
             raise ConfigError(f"{about_tables[0]} is about a table, and {shortened(table)} is a run; leave it out")

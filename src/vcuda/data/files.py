@@ -16,9 +16,10 @@ from vcuda.data.formats import (
     unreadable_refused,
 )
 from vcuda.data.in_memory import cells_from_arrow, columns_without_index, default_names
-from vcuda.data.messages import data_row, nearest, shortened
+from vcuda.data.messages import data_row
 from vcuda.data.number_styles import NumberStyle, found_style
 from vcuda.data.packing import arrow_stream
+from vcuda.data.paths import existing_file
 from vcuda.data.raw_table import Cells, RawTable, as_labels
 from vcuda.data.text_files import TextFormat, check_text_size, refuse_ragged, text_format, text_records
 from vcuda.errors import ConfigError, DataError
@@ -27,32 +28,6 @@ from vcuda.errors import ConfigError, DataError
 TEXT_IS_PARSED = {b"vcuda.text": b"parsed"}
 # So many rows show whether a file has decimal commas.
 ROWS_SHOWN = 1_000
-
-
-def existing_file(path: Path, *, also_known: Iterable[str] = ()) -> Path:
-    """The path of a file that is there; what is near is suggested when it is not."""
-    try:
-        path = path.expanduser()
-        is_folder, is_file, has_parent = path.is_dir(), path.is_file(), path.parent.is_dir()
-        missing = has_parent and not is_folder and not is_file
-        beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if missing else []
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # a name too long, a folder that is locked, the home of nobody
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{shortened(path)}: no file can be found there ({reason}): check the path.") from None
-    if is_folder:
-        raise DataError(f"{path}: this is a folder, not a file: give the path of one file in it.")
-    if is_file:
-        return path
-    if path.exists():
-        raise DataError(f"{path}: this is a device or a socket, not a file: give the path of a file, or of a pipe.")
-    if not has_parent:
-        raise DataError(f"{path}: the folder {path.parent} does not exist: check the path.")
-    hint = nearest(path.name, [*beside, *also_known])
-    raise DataError(f"{path}: there is no such file{hint}: check the path.")
 
 
 def from_path(path: Path, *, header: bool = True, also_known: Iterable[str] = ()) -> RawTable:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vcuda.data.files import existing_file
 from vcuda.data.graph_texts import GRAPH_ENDINGS, GRAPH_FORMATS, GraphText, graph_format_of, oriented
 from vcuda.data.messages import listed, shortened
+from vcuda.data.paths import existing_file
 from vcuda.data.tetrad_knowledge import is_tetrad_knowledge, read_tetrad_knowledge, write_tetrad_knowledge
 from vcuda.data.text_files import text_records
 from vcuda.errors import ConfigError, DataError, KnowledgeError

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.dataset import Dataset
-from vcuda.data.files import existing_file
 from vcuda.data.formats import unreadable_refused
 from vcuda.data.graph_texts import GRAPH_ENDINGS, GRAPH_FORMATS, graph_format_of, oriented
 from vcuda.data.knowledge_files import LARGEST_FILE
 from vcuda.data.messages import listed, nearest, shortened
+from vcuda.data.paths import BUNDLED, existing_file
 from vcuda.data.pipes import spooled
 from vcuda.data.reading import as_dataset
 from vcuda.data.spreadsheets import as_cell, quoting
@@ -28,8 +28,6 @@ from vcuda.data.text_files import check_text_size, text_records
 from vcuda.errors import ConfigError, DataError
 
 BoolArray = npt.NDArray[np.bool_]
-
-BUNDLED = ("sachs", "sachs-experiments")
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import IO
 
 from vcuda.data.copies import copy_bytes, temporary_folder
 from vcuda.data.formats import guessed_ending
+from vcuda.data.paths import is_piped
 from vcuda.errors import DataError
-
-# Where the system shows open files by other names than their own.
-OPEN_FILES = ("/dev/", "/proc/")
-
-
-def is_piped(path: Path) -> bool:
-    """Whether a path leads to a pipe, or to an open file without a name."""
-    try:
-        kind = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISFIFO(kind) or (str(path).startswith(OPEN_FILES) and stat.S_ISREG(kind))
 
 
 def spooled(path: Path, folder: Path | None = None) -> Path:

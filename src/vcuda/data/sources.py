@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import shutil
 import sys
 import zipfile
@@ -18,7 +17,6 @@ from typing import Any
 from vcuda.data.conversion.databases import read_address, shown_address
 from vcuda.data.conversion.kinds import WHOLE, TablePart, converted_file
 from vcuda.data.copies import ArrowCopy, copy_bytes, named_as_given, temporary_folder
-from vcuda.data.files import existing_file
 from vcuda.data.formats import (
     ARCHIVE,
     FILE_KINDS,
@@ -29,17 +27,10 @@ from vcuda.data.formats import (
 )
 from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.packing import packing_of, unpacked
-from vcuda.data.pipes import is_piped, spooled, spooled_input
+from vcuda.data.paths import ADDRESS, STANDARD_INPUT, WEB_ADDRESS, existing_file, is_piped, is_there, parted
+from vcuda.data.pipes import spooled, spooled_input
 from vcuda.data.text_files import is_irregular, text_format, text_records
 from vcuda.errors import ConfigError, DataError
-
-STANDARD_INPUT = "-"
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# A path that was made of an address has lost one of the slashes.
-WEB_ADDRESS = re.compile(
-    r"(https?|ftps?|sftp|s3a?|gs|gcs|az|abfss?|adl|hdfs|webhdfs|file|data|ssh|scp|smb):/", re.IGNORECASE
-)
-PARTED_KINDS = ("workbook", "sqlite", "duckdb")
 
 
 @dataclass(frozen=True)
@@ -118,45 +109,6 @@ def copied(data: Any, part: TablePart = WHOLE) -> Copy | None:
     return Copy(path, work.shown, tuple(work.notes), tuple(work.folders)) if work.folders else None
 
 
-def file_of(text: str) -> Path | None:
-    """The file that a table is in, if it is in one that can be found again."""
-    path = parted(text)[0]
-    return path if _is_there(path) and not is_piped(path) and (path.is_file() or path.is_dir()) else None
-
-
-def is_source(text: str) -> bool:
-    """Whether a text names a file of a table by its ending, or a part of one."""
-    return bool(text) and (has_table_ending(Path(text)) or parted(text)[1] is not None)
-
-
-def parted(text: str) -> tuple[Path, str | None]:
-    """A path, and the name of a part of it after ``#``; a file whose own name has that sign is taken as it is."""
-    before, mark, name = text.rpartition("#")
-    path = _at_home(text)
-    if not mark or not before or not name or _is_there(path):
-        return path, None
-    file = _at_home(before)
-    extension = extension_of(file)[0]
-    if FILE_KINDS.get(extension) in PARTED_KINDS or extension == ARCHIVE:
-        return file, name
-    return path, None
-
-
-def _at_home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # the home of nobody
-        return Path(text)
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a path leads anywhere; one that no file can have does not, as who reads files says in a sentence."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
 def _from_address(work: _Copying, part: TablePart) -> Path:
     """The rows of a query, or of a table that is named after ``#``."""
     address, _, name = work.shown.partition("#")
@@ -190,10 +142,10 @@ def _in_place(work: _Copying, path: Path, part: TablePart) -> Path:
     """The file that Arrow reads: this one, or a copy of it or of what it holds."""
     extension, compressed = extension_of(path)
     kind = FILE_KINDS.get(extension)
-    is_there = _is_there(path)
-    if part != WHOLE and not is_there:
+    found = is_there(path)
+    if part != WHOLE and not found:
         existing_file(path)
-    if not is_there or path.is_dir() or not has_table_ending(path):
+    if not found or path.is_dir() or not has_table_ending(path):
         part.refuse(str(path))
         return path  # a folder of files, or refused by who reads it
     if path.stat().st_size == 0:

@@ -18,6 +18,7 @@ from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
+from vcuda.data.messages import listed, nearest
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
@@ -78,6 +79,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         _check_baseline(call, table)
     else:
         _check_engine(call)
+    if call.target is not None:
+        _check_target(call.target, table)
     given, row_sentences = table, []
     if isinstance(table, StreamedTable) and not _needs_no_rows(call):
         table = table.sample_to_fit()
@@ -293,6 +296,19 @@ def _check_baseline(spec: FitSpec, table: Dataset | StreamedTable) -> None:
     if not isinstance(spec.model, str) or spec.model not in known:
         asked = spec.model if isinstance(spec.model, str) else type(spec.model).__name__
         raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
+
+
+def _check_target(target: str, table: Dataset | StreamedTable) -> None:
+    """Refuse a target that is no variable of the fit."""
+    reasons = dict(table.left_out)
+    if target in reasons:
+        raise ConfigError(
+            f"target is {target!r}, which was left out of the table, since it {reasons[target]}; choose another one, "
+            "or make it a variable"
+        )
+    if target not in table.names:
+        hint = nearest(target, table.names) or f"; they are {listed(list(table.names))}"
+        raise ConfigError(f"target is {target!r}, which is no column of the table{hint}")
 
 
 def _is_baseline(engine: Any) -> bool:

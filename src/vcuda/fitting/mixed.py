@@ -261,15 +261,19 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
         )
+    by_shape: list[list[str]] = []
     if len(rows) > 1 and request.imputations == 1:
         # One of several imputations cannot say what is sure of all of them.
-        sentences += _shape_sentences(prepared.table.names, outcome, members[-1])
+        by_shape = _by_shape(prepared.table.names, outcome, members[-1])
+    if by_shape:
+        edges = listed([f"{source} -> {target}" for source, target in by_shape])
+        sentences.append(f"Sure of their direction by the shapes of noise and effects alone: {edges}.")
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
         "foreseen": None,
         "model": {"name": "mixed", "score": "Mixed", **to_json(spec)},
         "logarithm": names,
-        "choice": {"sentences": sentences},
+        "choice": {"sentences": sentences, "by_shape": by_shape},
     }
     return outcome, info
 
@@ -366,15 +370,12 @@ def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     return values, tuple(kinds)
 
 
-def _shape_sentences(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[str]:
-    """Which directions hang on the shapes of noise and effects alone: independences leave them open."""
+def _by_shape(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[list[str]]:
+    """The sure edges whose direction hangs on the shapes of noise and effects alone: independences leave it open."""
     found = np.asarray(outcome.graph_posterior.edge_probabilities())
     plain = np.asarray(shapeless.graph_posterior.edge_probabilities())
     open_to = plain < SURE * np.maximum(plain + plain.T, 1e-9)
-    edges = [f"{names[i]} -> {names[j]}" for i, j in np.argwhere((found >= SURE) & open_to)]
-    if not edges:
-        return []
-    return [f"Sure of their direction by the shapes of noise and effects alone: {listed(edges)}."]
+    return [[names[i], names[j]] for i, j in np.argwhere((found >= SURE) & open_to)]
 
 
 def _noise_sentences(prepared: Prepared) -> list[str]:

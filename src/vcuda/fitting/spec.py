@@ -383,6 +383,14 @@ class FitSpec:
         check=knowledge_of,
         metavar="FILE",
     )
+    target: str | None = option(
+        None,
+        "The column that the question is about: the report and the summary say what drives it.",
+        in_python=":meth:`Posterior.drivers` answers for it. The posterior is the same without.",
+        check=lambda value: text_of("target", value),
+        metavar="COLUMN",
+        changeable=True,
+    )
     interventions: Any = option(
         None,
         "A column that names what an experiment set in each row: empty, a variable, or several joined by ';'.",

@@ -24,15 +24,8 @@ import numpy as np
 from vcuda.errors import RunError
 from vcuda.infer.checkpoint import Arrays, Checkpointer, no_checkpoint
 from vcuda.models.caching import SetMemory
-from vcuda.posterior.archives import (
-    UNREADABLE,
-    check_json_size,
-    is_ordinary,
-    parse_json,
-    read_arrays,
-    read_json,
-    save_arrays,
-)
+from vcuda.posterior.archives import UNREADABLE, read_arrays, save_arrays
+from vcuda.posterior.run_folders import check_json_size, is_ordinary, parse_json, read_json
 
 FORMAT = 1
 REQUEST = "request.json"

@@ -6,8 +6,7 @@ import shlex
 from importlib import import_module
 from typing import Any
 
-from vcuda.data.library import BUNDLED
-from vcuda.data.sources import is_source
+from vcuda.data.paths import BUNDLED, is_source
 from vcuda.errors import VcudaError
 from vcuda.fitting.spec import OPTIONS, Option
 from vcuda.infer.engines import ENGINES

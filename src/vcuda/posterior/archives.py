@@ -6,28 +6,20 @@ outside the folder it was asked from.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from vcuda.data.checks import memory_needed
 from vcuda.data.formats import UNREADABLE as UNREADABLE_TABLE
-from vcuda.errors import ConfigError, RunError
+from vcuda.errors import ConfigError
 from vcuda.memory import memory_available
 
-# Names, labels and remarks of 100,000 columns have less.
-LARGEST_JSON = 64_000_000
-# The objects that are made of a byte of JSON, at most: three bytes make an empty list.
-MEMORY_A_BYTE = 32
-# Of lists in lists; a run has six.
-MOST_LEVELS = 50
 MOST_ARRAYS = 100_000
 # Each array is read into the place where it stays, and checks make others of its size.
 SHARE_OF_MEMORY = 0.5
@@ -45,81 +37,11 @@ LONGEST_HEADER = 1 << 16
 UNREADABLE: tuple[type[Exception], ...] = (*UNREADABLE_TABLE, zipfile.BadZipFile, RecursionError, ConfigError)
 
 
-def is_ordinary(path: Path) -> bool:
-    """Whether there is a file that is no pipe or device, at a path that can be one."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def file_of(folder: Path, name: str) -> Path:
-    """A file of a folder; one that is a link must lead to a file in the same folder, and pipes and devices are none."""
-    path = folder / name
-    if not is_ordinary(path):
-        raise RunError(f"the run {folder} is damaged: it has no file {name}; fit it again")
-    if folder.resolve() not in path.resolve().parents:
-        raise RunError(
-            f"the run {folder} is refused: {name} is a link that leads out of the folder; ask for the files themselves"
-        )
-    return path
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file holds: finite numbers of a size that computers have, and texts that can be written again."""
-    check_json_size(path.stat().st_size, path.name)
-    return parse_json(path.read_bytes(), path.name)
-
-
-def check_json_size(size: int, name: str) -> None:
-    """Refuse so many bytes of JSON that what is made of them could not be held."""
-    most = min(LARGEST_JSON, memory_available() // MEMORY_A_BYTE)
-    if size > most:
-        raise ValueError(f"{name} has more than {most / 1e6:.0f} MB")
-
-
-def parse_json(content: bytes, name: str) -> Any:
-    """The same of bytes that were read from something of that name."""
-    try:
-        parsed = json.loads(content.decode("utf-8"), parse_int=_whole, parse_float=_real, parse_constant=_real)
-        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair is no text
-        if not _is_deep(parsed):
-            return parsed
-    except RecursionError:
-        pass
-    raise ValueError(f"brackets in {name} stand in brackets more than {MOST_LEVELS} times")
-
-
 def check_square_arrays(columns: int) -> None:
     """Refuse so many columns that tables of all their pairs cannot be held, however few numbers a file has of them."""
     needed = memory_needed(columns)
     if needed > memory_available():
         raise MemoryError(f"tables of all pairs of its {columns:,} columns would take {needed / 1e9:,.2g} GB")
-
-
-def _is_deep(content: Any) -> bool:
-    level = [content]
-    for _ in range(MOST_LEVELS):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return bool(level)
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 20:
-        raise ValueError("a whole number has more than 20 digits")
-    return int(digits)
-
-
-def _real(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits[:20]} is no number that JSON has")
-    return number
 
 
 def save_arrays(file: IO[bytes], arrays: Mapping[str, np.ndarray], *, compressed: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -60,3 +61,21 @@ def sample_mixture(
         np.concatenate([part.targets for part in parts]),
     )
     return joined.take(rng.permutation(size)) if len(parts) > 1 else joined
+
+
+class GraphPosteriorKinds(Mapping[str, "type[GraphPosterior]"]):
+    """Kinds of graph posteriors by their names in stored runs; each is imported when it is asked for: one needs JAX."""
+
+    def __init__(self, homes: Mapping[str, tuple[str, str]]) -> None:
+        self.homes = homes
+
+    def __getitem__(self, kind: str) -> type[GraphPosterior]:
+        module, name = self.homes[kind]
+        found: type[GraphPosterior] = getattr(import_module(module), name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.homes)
+
+    def __len__(self) -> int:
+        return len(self.homes)

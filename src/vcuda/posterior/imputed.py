@@ -11,19 +11,19 @@ from scipy.special import logsumexp
 
 from vcuda.errors import ConfigError
 from vcuda.models.prediction import Prediction
-from vcuda.posterior.graph_posterior import GraphPosterior, mixture_shares, sample_mixture
+from vcuda.posterior.graph_posterior import GraphPosterior, GraphPosteriorKinds, mixture_shares, sample_mixture
 from vcuda.posterior.mechanisms import CausalModel
-from vcuda.posterior.mixture import OrderMixture
-from vcuda.posterior.point import ScoredGraphs
-from vcuda.posterior.sampled import SampledGraphs
 from vcuda.posterior.samples import GraphSamples
-from vcuda.posterior.trained import TrainedMixture
 
 # What can be learned from a complete table.
-MEMBER_KINDS: dict[str, type[GraphPosterior]] = {
-    graph_posterior.kind: graph_posterior
-    for graph_posterior in (TrainedMixture, SampledGraphs, OrderMixture, ScoredGraphs)
-}
+MEMBER_KINDS = GraphPosteriorKinds(
+    {
+        "trained mixture": ("vcuda.posterior.trained", "TrainedMixture"),
+        "sampled graphs": ("vcuda.posterior.sampled", "SampledGraphs"),
+        "order mixture": ("vcuda.posterior.mixture", "OrderMixture"),
+        "scored graphs": ("vcuda.posterior.point", "ScoredGraphs"),
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from vcuda.data.categorical import codes_by_label, labelled_frame
 from vcuda.data.kinds import ColumnLabels, Kind
 from vcuda.data.reading import new_rows
 from vcuda.deprecation import warn_renamed
+from vcuda.errors import ConfigError
 from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
 from vcuda.posterior.predictions import predictive_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
+    from vcuda.summaries.drivers import Drivers
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.simulated_effects import SimulatedEffect
@@ -81,6 +83,11 @@ class Posterior:
         probabilities = np.asarray(self.graph_posterior.edge_probabilities(), dtype=np.float64)
         probabilities.flags.writeable = False
         return probabilities
+
+    @cached_property
+    def _drivers(self) -> dict[tuple[Any, ...], Drivers]:
+        """Answers that were given: the summary and the report of a fit ask for the same."""
+        return {}
 
     @property
     def law(self) -> GraphPosterior:
@@ -266,6 +273,26 @@ class Posterior:
         from vcuda.summaries.effects import effects
 
         return effects(self, draws=draws, seed=seed)
+
+    def drivers(self, target: str | None = None, *, most: int = 10, draws: int | None = None, seed: int = 0) -> Drivers:
+        """What drives ``target``, by default that of the fit: its likely causes, the largest effect first.
+
+        Of each how probable it is that it is direct, and upstream by any path; what it changes in the target, in
+        percentage points, ratios of counts or units of the table, for a stated change of the driver (its 10th to its
+        90th percentile, or one label against another); and what that hangs on. ``most`` bounds the cost.
+        """
+        from vcuda.summaries.drivers import drivers
+
+        asked = (self._target(target), most, draws, seed)
+        if asked not in self._drivers:
+            self._drivers[asked] = drivers(self, asked[0], most=most, draws=draws, seed=seed)
+        return self._drivers[asked]
+
+    def _target(self, target: str | None) -> str:
+        chosen = self.provenance.target if target is None else target
+        if chosen is None:
+            raise ConfigError("the fit has no target: say which column, as in posterior.drivers('churn')")
+        return str(chosen)
 
     def compare(self, other: Posterior) -> Comparison:
         """Edge by edge, what another posterior says of the same variables; they are matched by name."""

@@ -66,7 +66,8 @@ REQUIRED: dict[str, Check] = {
 }
 IF_THERE: dict[str, Check] = {
     "logarithm": each(is_text),
-    "choice": named(sentences_=each(is_text)),
+    "target": or_none(is_text),
+    "choice": named(sentences_=each(is_text), by_shape_=each(lambda edge: each(is_text)(edge) and len(edge) == 2)),
     "interventions": or_none(
         named(column=or_none(is_text), rows=mapping_of(is_text, named(set=is_count, alone=is_count)))
     ),
@@ -139,6 +140,16 @@ class Provenance(dict[str, Any]):
     def sentences(self) -> list[str]:
         """What was chosen, and why, in words."""
         return list(self.get("choice", {}).get("sentences", []))
+
+    @property
+    def by_shape(self) -> list[tuple[str, str]]:
+        """Sure edges whose direction hangs on the shapes of noise and effects alone."""
+        return [(source, target) for source, target in self.get("choice", {}).get("by_shape", [])]
+
+    @property
+    def target(self) -> str | None:
+        """The column that the question is about."""
+        return self.get("target")
 
     @property
     def source(self) -> str:

@@ -105,6 +105,13 @@ def edges_in_words(edges: Iterable[Edge], *, most: int = EDGES_NAMED, arrow: str
     return named if len(found) <= most else f"{named} and {len(found) - most:,} more"
 
 
+def in_percent(probability: float) -> str:
+    """A probability as people read it; nothing that was learned from data is certain."""
+    if probability > 0.99:
+        return "over 99 %"
+    return "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
+
+
 def edges_in_doubt(checks: Checks) -> list[Edge]:
     """The sure edges that warnings are about, each once."""
     return list(dict.fromkeys(edge for finding in checks.warnings for edge in finding.edges))

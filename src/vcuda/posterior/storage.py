@@ -23,25 +23,25 @@ from vcuda.errors import RunError, VcudaError
 from vcuda.posterior.archives import (
     UNREADABLE,
     check_square_arrays,
-    file_of,
-    is_ordinary,
     read_arrays,
-    read_json,
     save_arrays,
 )
 from vcuda.posterior.checks import check_graph_posterior_arrays, check_probabilities
 from vcuda.posterior.drafts import DRAFTS, workshop
-from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.graph_posterior import GraphPosterior, GraphPosteriorKinds
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
 from vcuda.posterior.posterior import NOT_CHECKED, Posterior, Status
 from vcuda.posterior.provenance import checked_config
+from vcuda.posterior.run_folders import config_of, file_of, read_json
 from vcuda.posterior.samples import GraphSamples
 
 FORMAT = 1
 # The folder in a run where ``vcuda fit`` keeps what it has worked out.
 CHECKPOINT = "checkpoint"
-GRAPH_POSTERIORS: dict[str, type[GraphPosterior]] = {**MEMBER_KINDS, ImputedMixture.kind: ImputedMixture}
+GRAPH_POSTERIORS = GraphPosteriorKinds(
+    {**MEMBER_KINDS.homes, ImputedMixture.kind: ("vcuda.posterior.imputed", "ImputedMixture")}
+)
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
 LONGEST_REASON = 300
@@ -132,9 +132,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     claims is checked before it is used.
     """
     path = Path(folder)
-    if not is_ordinary(path / "config.json"):
-        raise RunError(f"{path} is not a run of vcuda: it has no config.json; make one with: vcuda fit TABLE -o {path}")
-    stored, numbers = file_of(path, "config.json"), file_of(path, "posterior.npz")
+    stored, numbers = config_of(path), file_of(path, "posterior.npz")
     try:
         config = read_json(stored)
         _check_format(path, config)

@@ -2,6 +2,7 @@
 
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.comparison import Comparison, compare
+from vcuda.summaries.drivers import Driver, Drivers, drivers
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.experiments import next_experiment
 from vcuda.summaries.relations import Blanket, Paths, ancestor_probabilities, blanket, paths
@@ -14,6 +15,8 @@ __all__ = [
     "Blanket",
     "CategoryEffect",
     "Comparison",
+    "Driver",
+    "Drivers",
     "Effect",
     "NamedGraph",
     "Paths",
@@ -23,6 +26,7 @@ __all__ = [
     "blanket",
     "compare",
     "consensus",
+    "drivers",
     "edge_types",
     "effect",
     "effects",

@@ -21,6 +21,7 @@ from vcuda.graphs import topological_order_edges
 from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.simulated_effects import POINTS, Change, Measure
 
 DRAWS = 1000
 # The largest table that eliminating a variable may make; beyond it the model is simulated with so many rows.
@@ -88,6 +89,22 @@ class CategoryEffect:
         own = changes[:, _place(self.outcome_labels, outcome, self.outcome)]
         low, high = np.quantile(own, [0.05, 0.95])
         return Difference(float(own.mean()), float(low), float(high))
+
+    def contrast(self) -> Change:
+        """The largest change from one label of the cause to a later one, in percentage points.
+
+        Of an outcome of two labels it is about the second one.
+        """
+        means = self.draws.mean(axis=0)
+        changes = np.abs(means[None, :, :] - means[:, None, :])
+        changes[np.tril_indices(len(means))] = -1.0
+        if len(self.outcome_labels) == 2:
+            changes[..., 0] = -1.0
+        first, last, label = (int(k) for k in np.unravel_index(np.argmax(np.round(changes, 9)), changes.shape))
+        own = 100 * self.draws[:, :, label]
+        measure = Measure(f"the probability that {self.outcome} is {self.outcome_labels[label]}", POINTS)
+        values = (float(own[:, first].mean()), float(own[:, last].mean()))
+        return Change(measure, self.cause_labels[first], self.cause_labels[last], *values, own[:, last] - own[:, first])
 
     @property
     def answer(self) -> str:

@@ -6,8 +6,10 @@ set to x, and the expectation of the outcome is computed, exactly for linear fun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -210,6 +212,39 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     return table
 
 
+def slopes_on(posterior: Posterior, outcome: int, *, draws: int, seed: int = 0) -> np.ndarray | None:
+    """By how much one unit of each node changes the outcome, ``(s, d)``; None where functions bend.
+
+    One pass backwards from the outcome in each causal model: no arrow into a cause lies between it and the outcome.
+    """
+    rng = np.random.default_rng([seed_of(seed), 1])
+    found = np.zeros((draws, len(posterior.names)))
+    for number, model in enumerate(posterior.graph_posterior.models(rng, posterior.names, draws)):
+        upstream = Upstream.of(model, outcome)
+        if model.scaling.logarithm.any() or not upstream.linear:
+            return None
+        for node, reach in upstream.reach(None).items():
+            found[number, node] = reach * float(model.scaling.scale[outcome] / model.scaling.scale[node])
+    _check_finite(found)
+    return found
+
+
+def central_range(posterior: Posterior, node: int, low: float, high: float, *, seed: int = 0) -> tuple[float, float]:
+    """Two quantiles of a column as the fitted models have it, in the user's units."""
+    rng = np.random.default_rng([seed_of(seed), 2])
+    quantiles = np.array([NormalDist().inv_cdf(share) for share in (low, high)])
+    models = posterior.graph_posterior.models(rng, posterior.names, RANGE_MODELS)
+    first = next(models)
+    own = first.scaling.of(node)
+    if own.centre[0] != 0 or own.scale[0] != 1:  # the mean and standard deviation of the table
+        ends = own.undo(quantiles[:, None])[:, 0]
+    else:
+        mean, spread = _usual_place(chain([first], models), node, rng)
+        ends = mean + spread * quantiles
+        ends = np.exp(ends) if own.logarithm[0] else ends
+    return float(ends[0]), float(ends[1])
+
+
 def _total(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
     """(I - W)^-1 of the weights ``(d, d)`` of a DAG: what a unit of each node does to every other, along all paths.
 
@@ -270,6 +305,14 @@ def _expected(scaling: Scaling, means: np.ndarray, variance: float) -> np.ndarra
 
 def _usual_range(models: Iterator[CausalModel], node: int, rng: np.random.Generator) -> np.ndarray:
     """Values ``(g,)`` around where the models put a node when nobody sets it, in the user's units."""
+    first = next(models)
+    mean, spread = _usual_place(chain([first], models), node, rng)
+    values = mean + spread * np.linspace(-GRID_REACH, GRID_REACH, GRID_POINTS)
+    return np.exp(values) if first.scaling.logarithm[node] else values
+
+
+def _usual_place(models: Iterable[CausalModel], node: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Mean and standard deviation of a node when nobody sets it; of its logarithm where that was fitted."""
     means, variances = [], []
     for model in models:
         upstream = Upstream.of(model, node)
@@ -281,6 +324,4 @@ def _usual_range(models: Iterator[CausalModel], node: int, rng: np.random.Genera
         own = model.scaling.of(node)
         means.append(own.centre[0] + own.scale[0] * mean)
         variances.append(own.scale[0] ** 2 * variance)
-    spread = np.sqrt(np.mean(variances) + np.var(means))
-    values = np.mean(means) + spread * np.linspace(-GRID_REACH, GRID_REACH, GRID_POINTS)
-    return np.exp(values) if model.scaling.logarithm[node] else values
+    return float(np.mean(means)), float(np.sqrt(np.mean(variances) + np.var(means)))

@@ -70,6 +70,30 @@ class Change(NamedTuple):
         unit = f" {self.measure.unit}" if self.measure.unit else ""
         return f"{_signed(self.mean)}{unit} (90 % interval {_signed(low)} to {_signed(high)})"
 
+    @property
+    def in_words(self) -> str:
+        """``lowers the expected sales by 33 (90 % interval 29 to 36), from 42 to 9``.
+
+        The verb has the sign where all of the interval has the same.
+        """
+        low, high = self.interval
+        where = ""
+        if np.isfinite([self.value_before, self.value_after]).all():
+            ends = (_value(value, self.measure) for value in (self.value_before, self.value_after))
+            where = ", from {} to {}".format(*ends)
+        if self.measure.unit == "times":
+            verb = "multiplies" if low >= 1 or high <= 1 else "changes"
+            of = self.measure.words.removeprefix("ratio of ")
+            return f"{verb} {of} by {self.mean:.3g} (90 % interval {low:.3g} to {high:.3g}){where}"
+        unit = f" {self.measure.unit}" if self.measure.unit else ""
+        if low >= 0 or high <= 0:
+            verb, (least, most) = ("raises", (low, high)) if low >= 0 else ("lowers", (-high, -low))
+            return (
+                f"{verb} {self.measure.words} by {_plain(abs(self.mean), '')}{unit} (90 % interval "
+                f"{_plain(least, '')} to {_plain(most, '')}){where}"
+            )
+        return f"changes {self.measure.words} by {self.words}{where}"
+
 
 @dataclass(frozen=True, eq=False)
 class SimulatedEffect:
@@ -146,6 +170,31 @@ class SimulatedEffect:
             every = [change for change in every if change.measure == self.measures[0]]
         return max(every, key=lambda change: abs(round(change.mean, 9)))
 
+    def contrast(self, before: int | None = None, after: int | None = None) -> Change:
+        """The change between two settings, in the measure that people ask for: a ratio of counts.
+
+        By default between the ends of the range, and of several settings without an order the largest change from the
+        most common one. Of several labels it is about the one that changes most.
+        """
+        if before is not None and after is not None:
+            pairs = [(before, after)]
+        elif self.x is not None or len(self.settings) == 2:
+            pairs = [(0, len(self.settings) - 1)]
+        else:
+            pairs = [(self.reference, k) for k in range(len(self.settings)) if k != self.reference]
+        measures = range(len(self.measures)) if self.outcome_kind in ("yes/no", "label") else [0]
+        found = [self._change(measure, *pair) for measure in measures for pair in pairs]
+        if self.outcome_kind == "count":
+            logs = np.log(self.responses[:, :, 0])
+            ratios = [np.exp(logs[:, last] - logs[:, first]) for first, last in pairs]
+            found = [one._replace(measure=self._ratio, draws=own) for one, own in zip(found, ratios, strict=True)]
+            return max(found, key=lambda change: abs(round(float(np.log(change.draws).mean()), 9)))
+        return max(found, key=lambda change: abs(round(change.mean, 9)))
+
+    @property
+    def _ratio(self) -> Measure:
+        return Measure(f"ratio of {self.measures[0].words}", "times")
+
     @property
     def draws(self) -> np.ndarray:
         """The change of ``main`` in every draw ``(s,)``."""
@@ -204,14 +253,13 @@ class SimulatedEffect:
             return []
         found = []
         logs = np.log(self.responses[:, :, 0])
-        ratio = Measure(f"ratio of {self.measures[0].words}", "times")
         for change in self.changes():
             if change.before == "x" and self.x is not None:
                 draws = np.exp((logs[:, -1] - logs[:, 0]) / (self.x[-1] - self.x[0]))
             else:
                 before, after = (self.settings.index(setting) for setting in (change.before, change.after))
                 draws = np.exp(logs[:, after] - logs[:, before])
-            found.append(change._replace(measure=ratio, draws=draws))
+            found.append(change._replace(measure=self._ratio, draws=draws))
         return found
 
     @property

@@ -41,19 +41,26 @@ class Upstream(NamedTuple):
         return all(mechanism.slopes is not None for mechanism in self.mechanisms.values())
 
     def line(self, cut: int | None) -> tuple[float, float, float]:
-        """Intercept, slope in the cut node, and variance of the last node where all is linear: one pass backwards."""
-        reach = dict.fromkeys(self.order, 0.0)
-        reach[self.order[-1]] = 1.0
+        """Intercept, slope in the cut node, and variance of the last node where all is linear."""
+        reach = self.reach(cut)
         intercept = variance = 0.0
+        for node in reversed(self.order):
+            if node != cut:
+                mechanism = self.mechanisms[node]
+                intercept += reach[node] * mechanism.intercept
+                variance += (reach[node] * mechanism.noise) ** 2
+        return intercept, 0.0 if cut is None else reach.get(cut, 0.0), variance
+
+    def reach(self, cut: int | None) -> dict[int, float]:
+        """What one unit of each node adds to the last one where all is linear: one pass backwards."""
+        found = dict.fromkeys(self.order, 0.0)
+        found[self.order[-1]] = 1.0
         for node in reversed(self.order):
             if node == cut:
                 continue
-            mechanism = self.mechanisms[node]
-            intercept += reach[node] * mechanism.intercept
-            variance += (reach[node] * mechanism.noise) ** 2
-            for parent, slope in zip(self.parents[node].tolist(), mechanism.slopes.tolist(), strict=True):
-                reach[parent] += reach[node] * slope
-        return intercept, 0.0 if cut is None else reach.get(cut, 0.0), variance
+            for parent, slope in zip(self.parents[node].tolist(), self.mechanisms[node].slopes.tolist(), strict=True):
+                found[parent] += found[node] * slope
+        return found
 
     def simulate(self, rng: np.random.Generator, cut: int | None, values: np.ndarray) -> np.ndarray:
         """The last node without its own noise, ``(g, m)``, when the cut node has each of the values ``(g,)``.

@@ -20,10 +20,11 @@ import numpy as np
 
 from vcuda.data.checks import check_memory, check_rows, checked_names
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice, variable_columns
-from vcuda.data.files import existing_file, from_path, refuse_without_header
+from vcuda.data.files import from_path, refuse_without_header
 from vcuda.data.formats import FILE_KINDS, STREAMABLE, STREAMED_KINDS, extension_of
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.messages import shortened
+from vcuda.data.paths import existing_file
 from vcuda.data.raw_table import Cells, RawTable
 from vcuda.data.streaming.blocks import Block, BlockReader, OnProgress, Reading, silent
 from vcuda.data.streaming.file_readers import FileReader

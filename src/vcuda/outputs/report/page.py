@@ -21,6 +21,7 @@ from vcuda.outputs.report.sections import Request, Section
 from vcuda.outputs.reproduction import is_readable
 from vcuda.posterior.drafts import check_new_file, workshop
 from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.status import in_percent
 
 POLICY = (
     "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
@@ -107,7 +108,7 @@ def _first_edges(request: Request) -> Html:
         if edge.in_doubt:
             said = tag("span", "in doubt", class_="doubt")
         ends = (name(edge.source), " — " if edge.is_open else " → ", name(edge.target), " ")
-        items.append(tag("li", *ends, tag("strong", sentences.in_percent(edge.probability)), " ", said))
+        items.append(tag("li", *ends, tag("strong", in_percent(edge.probability)), " ", said))
     return tag("ul", *items) if items else Html()
 
 

@@ -181,13 +181,6 @@ class FirstEdge(NamedTuple):
     in_doubt: bool
 
 
-def in_percent(probability: float) -> str:
-    """A probability as people read it; nothing that was learned from data is certain."""
-    if probability > 0.99:
-        return "over 99 %"
-    return "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
-
-
 def pairs_in_doubt(posterior: Posterior) -> set[frozenset[str]]:
     """Pairs with an edge in doubt: where its direction is open, so is what is drawn the other way round."""
     return set(map(frozenset, edges_in_doubt(posterior.checks())))
