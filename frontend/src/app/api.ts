@@ -139,6 +139,26 @@ export interface Effect {
   tables: Table[];
 }
 
+export interface Driver {
+  driver: string;
+  direct: number;
+  upstream: number;
+  measure: string;
+  unit: string;
+  effect: number | null;
+  low: number | null;
+  high: number | null;
+  sentence: string;
+}
+
+export interface Drivers {
+  target: string;
+  drivers: Driver[];
+  note: string;
+  caveat: string;
+  sentences: string[];
+}
+
 export interface Why {
   sentences: string[];
   tables: Table[];
@@ -204,4 +224,21 @@ export function runAddress(run: string, ...rest: string[]): string {
 
 export function query(values: Record<string, string>): string {
   return `?${new URLSearchParams(values)}`;
+}
+
+/** Fetch a file and hand it to the browser to keep; what cannot be written is refused with a sentence. */
+export async function download(address: string): Promise<void> {
+  const response = await ask(address);
+  if (!response.ok) await answer(response);
+  const name = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "download";
+  keep(await response.blob(), decodeURIComponent(name));
+}
+
+export function keep(content: Blob, name: string): void {
+  const address = URL.createObjectURL(content);
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }

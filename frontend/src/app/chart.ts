@@ -2,7 +2,7 @@
 
 import { svg } from "../dom";
 import { short } from "./parts";
-import type { Effect } from "./api";
+import type { Driver, Effect } from "./api";
 
 /** Round numbers between two ends, for an axis. */
 export function ticks(low: number, high: number, most = 6): number[] {
@@ -39,6 +39,38 @@ export function interval(effect: Effect): SVGElement {
   );
 }
 
+/** The effects of several causes on one axis, the largest first. */
+export function forest(drivers: Driver[], target: string): SVGElement {
+  const ends = drivers.flatMap((one) => [one.low ?? 0, one.high ?? 0]);
+  // A ratio of one is no change, where others have zero.
+  const still = drivers[0]?.unit === "times" ? 1 : 0;
+  const margin = 0.06 * (Math.max(...ends, still) - Math.min(...ends, still) || 1);
+  const [from, to] = [Math.min(...ends, still) - margin, Math.max(...ends, still) + margin];
+  const [width, step, left] = [640, 26, 190];
+  const height = step * drivers.length + 44;
+  const x = (value: number): number => left + ((value - from) / (to - from)) * (width - left - 20);
+  const base = step * drivers.length + 8;
+  const unit = drivers[0]?.unit ? `, ${drivers[0].unit}` : "";
+  return svg(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": `Effects on ${target} with 90 % intervals; the table below has the same numbers` },
+    svg("line", { x1: x(still), x2: x(still), y1: 0, y2: base, class: "zero" }),
+    drivers
+      .map((one, k) => {
+        const y = step * (k + 0.6);
+        return [
+          svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "axis-name" }, clip(one.driver, 24)),
+          svg("line", { x1: x(one.low ?? 0), x2: x(one.high ?? 0), y1: y, y2: y, class: "range" }),
+          svg("circle", { cx: x(one.effect ?? 0), cy: y, r: 5, class: "mean" }),
+        ];
+      })
+      .flat(),
+    svg("line", { x1: left, x2: width - 20, y1: base, y2: base, class: "axis" }),
+    ticks(from, to).map((at) => svg("text", { x: x(at), y: base + 16, "text-anchor": "middle" }, short(at))),
+    svg("text", { x: width - 20, y: base + 32, "text-anchor": "end", class: "axis-name" }, `change of ${clip(drivers[0]?.measure ?? target)}${unit}`),
+  );
+}
+
 /** The expected outcome when the cause is set to x. */
 export function curve(effect: Effect): SVGElement {
   const points = effect.curve ?? [];
@@ -63,6 +95,6 @@ export function curve(effect: Effect): SVGElement {
   );
 }
 
-function clip(name: string): string {
-  return name.length > 46 ? `${name.slice(0, 45)}…` : name;
+function clip(name: string, most = 46): string {
+  return name.length > most ? `${name.slice(0, most - 1)}…` : name;
 }

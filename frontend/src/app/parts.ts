@@ -119,3 +119,8 @@ export function option(value: string, chosen?: string, label = value): HTMLOptio
 export function field(label: string, control: HTMLElement): HTMLElement {
   return h("label", { class: "field" }, h("span", {}, label), control);
 }
+
+/** A note on a table without the options of Python and the command line, which have no place on a page. */
+export function plainNote(note: string): string {
+  return note.replace(/ \((?:[a-z_]+=(?:\.\.\.)?, )?--[a-z-]+\)/g, "");
+}

@@ -3,12 +3,14 @@
 import { fill, h, percent } from "../dom";
 import { GraphView } from "../graph";
 import type { ShownEdge } from "../graph";
-import { get, post, query, runAddress } from "./api";
-import type { Effect, Job, Result, Run, State, Table, Why } from "./api";
-import { curve, interval } from "./chart";
-import { bar, copyable, dataTable, duration, field, load, option, problem } from "./parts";
+import { download, get, post, query, runAddress } from "./api";
+import type { Driver, Drivers, Effect, Job, Result, Run, State, Table, Why } from "./api";
+import { curve, forest, interval } from "./chart";
+import { bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
 
 const EVERY = 700;
+/** From less than this share of the work nobody can tell how long the rest takes. */
+const TOO_EARLY = 0.1;
 
 export function run(place: HTMLElement, name: string): () => void {
   const screen = new RunScreen(place, name);
@@ -69,7 +71,7 @@ class RunScreen {
     if (progress && progress.share > 0) line.value = progress.share;
     else line.removeAttribute("value");
     const doing = job.state === "waiting" ? "Waiting for its turn" : job.state === "stopping" ? "Stopping, and keeping what is found" : progress && progress.share > 0 ? `${progress.doing}: ${Math.floor(100 * progress.share)} % done` : "Preparing";
-    const left = progress?.seconds_left && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
+    const left = progress?.seconds_left && progress.share >= TOO_EARLY && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
     const said = `${doing}${left}.`;
     if (text.textContent !== said) text.textContent = said;
     stop.disabled = job.state === "stopping";
@@ -167,6 +169,8 @@ class RunScreen {
       },
       { target: asked?.kind === "target" ? asked.target : undefined, onEdge: (edge) => this.edge(about, edge) },
     );
+    // For tests, which cannot ask a canvas where a column is.
+    Object.assign(host, { view: this.view });
   }
 
   private edge(about: HTMLElement, edge: ShownEdge): void {
@@ -211,22 +215,14 @@ class RunScreen {
     if (asked?.kind === "pair") ask();
     if (asked?.kind === "target") {
       const target = asked.target;
-      type Driver = { name: string; upstream: number; direct: number };
-      void load(drivers, `Looking for what drives ${target}`, get<{ drivers: Driver[] }>(runAddress(this.name, "upstream") + query({ target })), (found) => {
-        const row = (one: Driver): HTMLElement =>
-          h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, one.name)), h("td", {}, bar(one.upstream)), h("td", {}, bar(one.direct)), h("td", {}, h("button", { type: "button", class: "small", onclick: () => ((cause.value = one.name), (outcome.value = target), ask(), place.scrollIntoView({ block: "nearest" })) }, "Effect")));
-        fill(
-          drivers,
-          h("h2", {}, "What drives ", h("bdi", {}, target), "?"),
-          found.drivers.length
-            ? h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": "Drivers" }, h("table", {}, h("thead", {}, h("tr", {}, ["Column", "drives it, by any way", "directly", "by how much"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, found.drivers.slice(0, 25).map(row))))
-            : h("p", {}, "No column is upstream of it with a probability of 1 % or more."),
-        );
-        const best = found.drivers[0];
-        if (best) {
-          cause.value = best.name;
+      void load(drivers, `Looking for what drives ${target}`, get<Drivers>(runAddress(this.name, "drivers") + query({ target })), (found) => {
+        const show = (name: string): void => {
+          cause.value = name;
+          outcome.value = target;
           ask();
-        }
+          place.scrollIntoView({ block: "nearest" });
+        };
+        showDrivers(drivers, found, show);
       });
     }
   }
@@ -238,7 +234,7 @@ class RunScreen {
       h("h3", {}, "How far to trust it"),
       h("dl", {}, result.trust.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
       h("h3", {}, "About the table"),
-      result.notes.length ? h("ul", {}, result.notes.map((note) => h("li", {}, note))) : h("p", {}, "Nothing odd was found."),
+      result.notes.length ? h("ul", {}, result.notes.map((note) => h("li", {}, plainNote(note)))) : h("p", {}, "Nothing odd was found."),
     );
   }
 
@@ -252,10 +248,20 @@ class RunScreen {
   }
 
   private downloads(panel: HTMLElement, result: Result): void {
-    const link = (kind: string, label: string): HTMLElement => h("li", {}, h("a", { href: runAddress(this.name, "download", kind), download: true, id: `download-${kind}` }, label));
+    const said = h("div", {});
+    const save = (address: string) => (event: Event) => {
+      event.preventDefault();
+      void load(said, "Writing the file", download(address), () => fill(said));
+    };
+    const link = (kind: string, label: string): HTMLElement => {
+      const href = runAddress(this.name, "download", kind);
+      return h("li", {}, h("a", { href, onclick: save(href), id: `download-${kind}` }, label));
+    };
+    const known = runAddress(this.name, "knowledge");
     const formats = Object.entries(result.exports).map(([kind, endings]) => link(kind, `${kind} (${endings[0]})`));
     const shell = result.asked.words?.map(quoted).join(" ") ?? result.shell;
     panel.append(
+      said,
       h("h3", {}, "The report"),
       h("ul", { class: "plain" }, h("li", {}, h("a", { href: `${runAddress(this.name, "download", "report")}?look=1`, target: "_blank", rel: "noopener" }, "Open the report")), link("report", "Download the report, one HTML file")),
       h("h3", {}, "The graph for other programs"),
@@ -264,7 +270,7 @@ class RunScreen {
       h("p", {}, "In Python:"),
       copyable(result.python, "Lines of Python"),
       ...(shell ? [h("p", {}, "In a terminal:"), copyable(shell, "The command")] : []),
-      h("ul", { class: "plain" }, link("python", "Download the lines of Python"), shell ? link("shell", "Download the command") : "", result.asked.knowledge ? h("li", {}, h("a", { href: runAddress(this.name, "knowledge"), download: true }, "Download what you said as a knowledge file")) : ""),
+      h("ul", { class: "plain" }, link("python", "Download the lines of Python"), shell ? link("shell", "Download the command") : "", result.asked.knowledge ? h("li", {}, h("a", { href: known, onclick: save(known) }, "Download what you said as a knowledge file")) : ""),
       h("h3", {}, "Compare"),
       h("p", {}, h("a", { href: `#/compare/${encodeURIComponent(this.name)}` }, "Compare with another run")),
       h("h3", {}, "How it was made"),
@@ -282,6 +288,32 @@ function headline(result: Result): HTMLElement {
 
 function quoted(word: string): string {
   return /^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}
+
+/** What drives a column: sentences, and a picture where all effects are changes of the same thing. */
+function showDrivers(place: HTMLElement, found: Drivers, effect: (name: string) => void): void {
+  const rows = found.drivers.filter((one) => one.effect !== null);
+  const alike = rows.length > 0 && rows.every((one) => one.measure === rows[0]!.measure && one.unit === rows[0]!.unit);
+  const row = (one: Driver): HTMLElement =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, h("bdi", {}, one.driver)),
+      h("td", {}, bar(one.upstream)),
+      h("td", {}, bar(one.direct)),
+      h("td", { class: "wide" }, one.sentence),
+      h("td", {}, h("button", { type: "button", class: "small", onclick: () => effect(one.driver), "aria-label": `Effect of ${one.driver}` }, "More")),
+    );
+  fill(
+    place,
+    h("h2", {}, "What drives ", h("bdi", {}, found.target), "?"),
+    alike && (forest(rows, found.target) as unknown as Node),
+    found.drivers.length
+      ? h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": "Drivers" }, h("table", { id: "driver-table" }, h("thead", {}, h("tr", {}, ["Column", "drives it", "directly", "what it does", ""].map((title) => (title ? h("th", { scope: "col" }, title) : h("td", {})))) ), h("tbody", {}, found.drivers.map(row))))
+      : found.sentences.map((line) => h("p", {}, line)),
+    found.note && h("p", {}, found.note),
+    h("p", { class: "caveat" }, found.caveat),
+  );
 }
 
 function showWhy(place: HTMLElement, found: Why): void {

@@ -4,7 +4,7 @@ import { fill, h } from "../dom";
 import { KINDS, Refused, get, post } from "./api";
 import type { Column, Inspected, Knowledge, Question, State } from "./api";
 import { KnowledgeEditor, emptyKnowledge } from "./knowledge";
-import { field, histogram, inWords, load, option, problem } from "./parts";
+import { field, histogram, inWords, load, option, plainNote, problem } from "./parts";
 
 interface Draft {
   kinds: Record<string, string>;
@@ -127,7 +127,7 @@ class TableScreen {
       fill(
         this.notes,
         h("p", {}, rows + set),
-        found.notes.length > 0 && h("details", { open: found.notes.length < 4 }, h("summary", {}, `${found.notes.length} ${found.notes.length === 1 ? "finding" : "findings"}`), h("ul", {}, found.notes.map((note) => h("li", {}, note)))),
+        found.notes.length > 0 && h("details", { open: found.notes.length < 4 }, h("summary", {}, `${found.notes.length} ${found.notes.length === 1 ? "finding" : "findings"}`), h("ul", {}, found.notes.map((note) => h("li", {}, plainNote(note))))),
       );
     } catch (error) {
       if (mine !== this.asked) return;

@@ -130,19 +130,10 @@ def why(run: str, cause: str, effect: str, data: str | None) -> dict[str, Any]:
     }
 
 
-def upstream(run: str, target: str) -> dict[str, Any]:
-    """Which columns drive a target: how probably each is upstream of it, and is a direct cause."""
-    posterior = _load(run)
-    direct = posterior.edge_probabilities[target]
-    anywhere = posterior.ancestors(draws=DRAWS)[target]
-    order = anywhere.drop(target).sort_values(ascending=False, kind="stable")
-    return {
-        "target": target,
-        "drivers": [
-            {"name": name, "upstream": float(share), "direct": float(direct.loc[str(name)])}
-            for name, share in order[order >= SMALLEST_PROBABILITY].head(MOST_ROWS).items()
-        ],
-    }
+def drivers(run: str, target: str) -> dict[str, Any]:
+    """What drives a column: its causes, by what they change in it."""
+    found = _load(run).drivers(target)
+    return found.to_dict() | {"sentences": found.sentences}
 
 
 def experiments(run: str) -> dict[str, Any]:
@@ -219,6 +210,6 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
         ready, inspect, check_knowledge, read_knowledge, request,
-        result, effect, paths, why, upstream, experiments, compare, download,
+        result, effect, paths, why, drivers, experiments, compare, download,
     )
 }  # fmt: skip

@@ -79,9 +79,9 @@ class Jobs:
 
     def start(self, run: str, arguments: list[str]) -> Job:
         """Run ``vcuda`` with these arguments as soon as there is a turn."""
-        self.check_room()
         if (before := self._jobs.get(run)) is not None and before.is_alive:
             raise RunError(f"the fit {run} is under way; stop it first")
+        self.check_room()
         ended = [name for name, job in self._jobs.items() if not job.is_alive]
         for name in ended[: max(len(self._jobs) - MOST_ENDED, 0)]:
             del self._jobs[name]

@@ -311,7 +311,7 @@ def application(app: App, *, token: str, host: str) -> Guard:
         get("/api/runs/{run}/effect", _about("effect", "cause", "outcome")),
         get("/api/runs/{run}/paths", _about("paths", "cause", "outcome")),
         get("/api/runs/{run}/why", _about("why", "cause", "effect")),
-        get("/api/runs/{run}/upstream", _about("upstream", "target")),
+        get("/api/runs/{run}/drivers", _about("drivers", "target")),
         get("/api/runs/{run}/experiments", _about("experiments")),
         get("/api/runs/{run}/compare/{other}", compare),
         get("/api/runs/{run}/download/{kind}", download),
