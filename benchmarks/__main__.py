@@ -11,6 +11,7 @@ BENCHMARKS = {
     "accuracy": "every engine and score on data with a known graph, in suites (see accuracy --help)",
     "kinds": "mixed tables, noise of every shape, times: what the default makes of them (see kinds --help)",
     "honesty": "tables that break the model: how often sure edges are wrong, and is it said (see honesty --help)",
+    "worlds": "rows from several environments, and single rows, beside peers (see worlds --help)",
     "peers": "our baselines beside the published numbers, dibs-lib and gcastle (see peers --help)",
     "effects": "coverage of total effects and worth of suggested experiments, against a known truth",
     "interventions": "what knock-outs are worth, on simulated tables and on the Sachs cells",

@@ -402,9 +402,9 @@ def test_answers_come_from_other_processes_that_are_replaced_when_they_die():
     asyncio.run(ask())
 
 
-def test_fits_wait_for_their_turn_and_the_queue_is_bounded(tmp_path, monkeypatch):
+def test_fits_wait_for_their_turn_and_the_queue_is_bounded(tmp_path):
     async def queue():
-        jobs = Jobs(most=1, most_waiting=2)
+        jobs = Jobs(tmp_path, most=1, most_waiting=2)
         for name in ("one", "two", "three"):
             jobs.start(name, ["no-such-command"])
             await asyncio.sleep(0.05)

@@ -189,7 +189,7 @@ def test_options_reach_the_fit(run, tmp_path, asked):
 def test_a_run_has_all_its_files(fitted, simulated):
     assert {path.name for path in fitted.iterdir()} == FILES | {"samples.npz"}
     edges = pd.read_csv(fitted / "edges.csv")
-    assert list(edges.columns) == ["source", "target", "probability"]
+    assert list(edges.columns) == ["source", "target", "probability", "holds_with_hidden_causes"]
     assert edges["probability"].between(1e-4, 1).all()
     assert edges["probability"].is_monotonic_decreasing
     assert set(edges["source"]) | set(edges["target"]) <= set(pd.read_csv(simulated / "train.csv").columns)

@@ -20,7 +20,15 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 # The second where model checks put sure edges in doubt.
 DONE = (0, 3)
-PAGES = ["example-sachs", "example-clinic", "example-outcomes", "why"]
+PAGES = [
+    "command-line",
+    "example-sachs",
+    "example-clinic",
+    "example-outcomes",
+    "example-hospitals",
+    "why",
+    "hidden-causes",
+]
 
 
 @pytest.mark.slow
@@ -30,8 +38,8 @@ def test_every_block_prints_what_the_page_shows(page, tmp_path, monkeypatch, cap
     scope: dict = {}
     for kind, content, shown in BLOCKS.findall((DOCS / f"{page}.md").read_text(encoding="utf-8")):
         if kind == "sh":
-            if page == "example-clinic":
-                scope["clinic"].to_csv("clinic.csv", index=False)
+            for name in {"clinic", "table"} & scope.keys():
+                scope[name].to_csv(f"{name}.csv", index=False)
             for line in content.splitlines():
                 assert run(*shlex.split(line)[1:]).code in DONE
             continue
@@ -66,8 +74,8 @@ def rewritten(page: str) -> str:
         kind, content, _ = match.groups()
         code = f"```{kind}\n{content}```"
         if kind == "sh":
-            if page == "example-clinic":
-                scope["clinic"].to_csv("clinic.csv", index=False)
+            for name in {"clinic", "table"} & scope.keys():
+                scope[name].to_csv(f"{name}.csv", index=False)
             for line in content.splitlines():
                 command = [sys.executable, "-m", "vcuda", *shlex.split(line)[1:]]
                 assert subprocess.run(command, check=False).returncode in DONE

@@ -58,6 +58,7 @@ def hostile_run(folder, names):
         finding |= dict.fromkeys(("check", "sentence", "changes", "remedy"), WORDS)
         checked = {"check": WORDS, "p_value": 0.5, "seconds": 0.1, "rows": 9}
         seen["checks"] = {"findings": [finding | {"p_value": 0.1}], "made": [checked], "not_made": WORDS}
+        made["target"] = names[3]
         made["knowledge"] = {"roots": [names[0]], "tiers": [[names[1]], [names[2]]]}
 
     hostile.config(change)(folder)
@@ -80,21 +81,21 @@ def test_a_report_of_hostile_names_is_harmless_in_a_browser(browser, kind, tmp_p
     for width, height in ((1280, 900), (375, 812)):
         browser.open(file, width=width, height=height)
         for variable in range(4):
-            browser.run(
-                f"document.querySelectorAll('#drawn-nodes .node')[{variable}].dispatchEvent(new Event('click'))"
-            )
-        browser.run("document.getElementById('threshold').focus()")
+            browser.run(f"location.hash = '#threshold=0.50&variable={variable}'")
+            browser.run("new Promise(done => setTimeout(done, 50))")
+        assert not browser.run("document.getElementById('focus').hidden")
+        browser.run("document.querySelector('.gv-threshold').focus()")
         browser.press("Home", 36)
         # No script but the page's own has run, and nothing but the page was asked for.
         assert browser.run("window.hacked === undefined && document.images.length === 0")
-        assert browser.run("document.querySelectorAll('script').length") == 2
+        assert browser.run("document.querySelectorAll('script').length") == 3
         assert browser.run("[...document.links].every(link => link.getAttribute('href').startsWith('#'))")
         assert browser.requests == [file.resolve().as_uri()]
         assert browser.complaints == []
         # It can still be read: it fits the window, and says what every report says.
         assert browser.run("document.documentElement.scrollWidth") <= width
         shown = browser.run("document.body.innerText")
-        for heading in ("What was asked", "What the data support", "How far to trust it"):
+        for heading in ("What drives", "What was asked", "What could be wrong", "How far to trust it"):
             assert heading.lower() in shown.lower()
         assert not set("\u202e\u2066\0\x1b\u2028") & set(shown)
         assert browser.run("document.querySelectorAll('#edge-table tbody tr').length") == 12

@@ -7,7 +7,20 @@ import pandas as pd
 import pytest
 
 import vcuda
-from vcuda.fitting.parts import CAREFUL_SHARE, Careful, distance_of_rows, parts_of, share_of
+from vcuda.data.reading import as_dataset
+from vcuda.fitting.parts import (
+    ALTERNATION,
+    CAREFUL_SHARE,
+    Careful,
+    averaged,
+    distance_of_rows,
+    parts_of,
+    rows_apart,
+    share_of,
+)
+from vcuda.posterior.posterior import Outcome, Status
+from vcuda.posterior.sampled import SampledGraphs
+from vcuda.posterior.samples import GraphSamples
 
 
 def table(values: np.ndarray) -> pd.DataFrame:
@@ -50,6 +63,57 @@ def test_distance_of_rows_is_one_for_independent_rows_and_grows_with_their_liken
     # Cells that are missing say nothing; the others still do.
     assert distance_of_rows(np.where(noise > 1.5, np.nan, noise)) == 1
     assert 3 <= distance_of_rows(np.where(noise > 1.5, np.nan, rows)) <= 13
+
+
+def test_one_column_that_is_like_itself_misleads_nobody():
+    rng = np.random.default_rng(4)
+    walk, noise = np.cumsum(rng.normal(size=2000)), rng.normal(size=2000)
+    assert distance_of_rows(np.stack([walk, noise], axis=1)) == 1
+    # An effect takes after a cause by which the table is sorted; its own noise does not.
+    assert distance_of_rows(np.stack([np.sort(walk), np.sort(walk) + noise], axis=1)) == 1
+
+
+def with_entries(rng: np.random.Generator, values: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """The values (n,) with some of them eight standard deviations away, and which these are."""
+    wrong = rng.random(values.size) < share
+    return np.where(wrong, 8.0 * values.std() * rng.choice([-1.0, 1.0], values.size), values), wrong
+
+
+def test_wrong_entries_stand_apart_and_heavy_tails_do_not():
+    rng = np.random.default_rng(5)
+    spoiled, wrong = with_entries(rng, rng.normal(size=1000), 0.01)
+    frame = pd.DataFrame({"a": spoiled, "b": rng.normal(size=1000)})
+    np.testing.assert_array_equal(rows_apart(as_dataset(frame)), wrong)
+    for tail in (rng.standard_t(3, 1000), rng.exponential(size=1000), rng.lognormal(0, 1.5, 1000)):
+        assert not rows_apart(as_dataset(frame.assign(a=tail))).any()
+    # So many are no mistakes, and a column of labels has none.
+    many, _ = with_entries(rng, rng.normal(size=1000), 0.1)
+    assert not rows_apart(as_dataset(frame.assign(a=many))).any()
+    assert not rows_apart(as_dataset(frame.assign(a=rng.choice(["u", "v"], 1000))).select(np.arange(500))).any()
+
+
+def test_half_of_the_parts_leave_out_rows_with_a_value_apart():
+    rng = np.random.default_rng(6)
+    spoiled, wrong = with_entries(rng, rng.normal(size=600), 0.02)
+    data = as_dataset(pd.DataFrame({"a": spoiled, "b": rng.normal(size=600)}))
+    has_wrong = [bool(wrong[rows].any()) for rows in parts_of(data, 2 * ALTERNATION, 0)]
+    assert has_wrong == [True] * ALTERNATION + [False] * ALTERNATION
+
+
+def test_a_mean_over_many_searches_is_sound_when_one_of_them_is_not():
+    graphs = GraphSamples.from_dense(("a", "b"), np.zeros((1, 2, 2), dtype=bool))
+
+    def outcome(code: str) -> Outcome:
+        return Outcome(SampledGraphs(graphs, np.zeros((2, 2)), None), Status(code, f"It is {code}."), {}, {})
+
+    def status(codes: list[str]) -> Status:
+        members = [outcome(code) for code in codes]
+        return averaged(members, [1 / len(codes)] * len(codes), None, len(codes)).status
+
+    assert status(["ok"] * 9 + ["warning"]).code == "ok"
+    assert "1 of 10 searches" in status(["ok"] * 9 + ["warning"]).sentence
+    assert status(["ok"] * 7 + ["warning"] * 3).code == "warning"
+    assert status(["ok"] * 9 + ["failed"]).code == "failed"
 
 
 @pytest.mark.slow

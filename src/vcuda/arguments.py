@@ -30,6 +30,22 @@ def plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
+def finite(content: Any) -> Any:
+    """Content for JSON, inner parts included: a number that JSON does not know (infinity) becomes None.
+
+    Examples
+    --------
+    >>> finite({"a": [1.5, float("inf")]})
+    {'a': [1.5, None]}
+    """
+    if isinstance(content, dict):
+        return {str(key): finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    content = plain(content)
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
     """A whole number within bounds; True and False are none.
 

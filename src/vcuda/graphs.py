@@ -7,7 +7,7 @@ nodes also has a form on edge lists (``sources``, ``targets``), whose cost is th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from math import comb
 
@@ -20,6 +20,8 @@ from vcuda.errors import ConfigError
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.integer]
+# Pairs of causes of one node that are compared at the same time.
+PAIRS_AT_A_TIME = 1 << 22
 
 
 def as_graph(graph: npt.ArrayLike) -> BoolArray:
@@ -215,6 +217,41 @@ def ancestor_sets(sources: npt.ArrayLike, targets: npt.ArrayLike, nodes: int) ->
     return found
 
 
+def y_structures(sources: npt.ArrayLike, targets: npt.ArrayLike, nodes: int) -> BoolArray:
+    """Which edges (m,) of a DAG stand in a strict Y-structure: a -> b where a has two causes c and e that are not
+    adjacent, and neither of them is adjacent to b.
+
+    Every graph that hidden common causes allow and that has the same conditional independences has this edge as well
+    (Mani, Spirtes and Cooper 2006): a hidden cause of a and b, or an effect of b on a, would leave c and b dependent
+    given a.
+    """
+    sources, targets = (np.asarray(ends, dtype=np.int64) for ends in (sources, targets))
+    found = np.zeros(len(sources), dtype=bool)
+    adjacent = np.sort(np.minimum(sources, targets) * nodes + np.maximum(sources, targets))
+    by_target = np.argsort(targets, kind="stable")
+    parents, number = sources[by_target], np.bincount(targets, minlength=nodes)
+    first = np.cumsum(number) - number
+
+    def are_adjacent(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        pair = np.minimum(one, other) * nodes + np.maximum(one, other)
+        place = np.minimum(np.searchsorted(adjacent, pair), len(adjacent) - 1)
+        return np.asarray(adjacent[place] == pair)
+
+    possible = np.flatnonzero(number[sources] >= 2)
+    cost = np.cumsum(number[sources[possible]] ** 2)
+    for start, stop in _spans_of(cost, PAIRS_AT_A_TIME):
+        edges = possible[start:stop]
+        # Each cause c of a beside its edge a -> b; then each pair of those that are not adjacent to b.
+        of_edge, cause = _expanded(first[sources[edges]], number[sources[edges]])
+        cause = parents[cause]
+        apart = ~are_adjacent(cause, targets[edges][of_edge])
+        of_edge, cause = of_edge[apart], cause[apart]
+        left = np.cumsum(np.bincount(of_edge, minlength=len(edges)))[of_edge] - np.arange(len(cause)) - 1
+        one, other = _expanded(np.arange(len(cause)) + 1, left)
+        found[edges[of_edge[one[~are_adjacent(cause[one], cause[other])]]]] = True
+    return found
+
+
 def count_dags(nodes: int) -> int:
     """The number of labelled DAGs, by Robinson's recurrence (1973).
 
@@ -339,3 +376,19 @@ def _cycle_among(parents: list[list[int]], waiting: list[int]) -> list[int]:
         walk.append(node)
         node = next(parent for parent in parents[node] if waiting[parent] > 0)
     return [node, *reversed(walk[walk.index(node) :])]
+
+
+def _expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Runs of whole numbers with these starts and lengths, one after the other: the run of each, and the number."""
+    run = np.repeat(np.arange(len(counts)), counts)
+    return run, np.arange(len(run)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+
+
+def _spans_of(cumulative: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """First and last places, the latter not included, whose costs add up to ``most``; at least one place each."""
+    start = 0
+    while start < len(cumulative):
+        before = cumulative[start - 1] if start else 0
+        stop = max(int(np.searchsorted(cumulative, before + most, side="right")), start + 1)
+        yield start, stop
+        start = stop

@@ -51,7 +51,7 @@ def result(run: str) -> dict[str, Any]:
     doubted = {frozenset(edge) for edge in edges_in_doubt(checks)}
     known = made.get("knowledge") or {}
     required = {tuple(edge) for edge in known.get("required", ())}
-    edges = posterior.edges(minimum=SMALLEST_PROBABILITY).head(MOST_EDGES)
+    edges = posterior.edges(minimum=SMALLEST_PROBABILITY).head(MOST_EDGES)[["source", "target", "probability"]]
     shell = shell_line(posterior)
     return {
         "names": list(posterior.names),

@@ -58,10 +58,13 @@ class Job:
 
 
 class Jobs:
-    """All fits of this app; ``most`` run at once, and a bounded number waits."""
+    """All fits of this app; ``most`` run at once, and a bounded number waits.
 
-    def __init__(self, *, most: int, most_waiting: int = 20) -> None:
-        self.most, self.most_waiting = most, most_waiting
+    They run in ``folder``, so that no vcuda.toml of another folder speaks into them.
+    """
+
+    def __init__(self, folder: Path, *, most: int, most_waiting: int = 20) -> None:
+        self.folder, self.most, self.most_waiting = folder, most, most_waiting
         self._jobs: dict[str, Job] = {}
         self._turns = asyncio.Semaphore(most)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,7 +103,7 @@ class Jobs:
                 job.process = await asyncio.create_subprocess_exec(
                     sys.executable, "-m", "vcuda", *job.arguments,
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                    env=os.environ | PROGRESS, limit=1 << 20, start_new_session=True,
+                    env=os.environ | PROGRESS, cwd=self.folder, limit=1 << 20, start_new_session=True,
                 )  # fmt: skip
                 await self._listen(job, job.process)
                 code = await job.process.wait()

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from vcuda.app.folder import Folder, safe_name, today
+from vcuda.app.folder import ASKED, Folder, safe_name, today
 from vcuda.app.guard import REPORT_POLICY, Guard
 from vcuda.app.jobs import Jobs, resume_arguments
 from vcuda.app.workers import RefusedError, Workers
@@ -47,7 +47,7 @@ class App:
 
     def __init__(self, folder: Folder, *, jobs: int, upload_limit: int = UPLOAD_LIMIT) -> None:
         self.folder, self.upload_limit = folder, upload_limit
-        self.jobs, self.workers = Jobs(most=jobs), Workers()
+        self.jobs, self.workers = Jobs(folder.path / ASKED, most=jobs), Workers()
 
     def table(self, name: str) -> str:
         """The path of a table, or the name of a bundled one."""

@@ -37,7 +37,9 @@ WITH_P_VALUE = (SHAPE, SPREAD, CURVES, PAIRS, PREDICTIVE, ORDER, POPULATIONS)
 # Those without.
 COPIES, INFLUENCE, IMPUTATIONS, DESCRIPTIONS = "copied rows", "few rows", "imputations", "another description"
 # Those that speak against whole edges; the others against directions.
-ABOUT_ROWS = (ORDER, POPULATIONS, PAIRS)
+ABOUT_EDGES = (ORDER, POPULATIONS, PAIRS)
+# Those of which small parts of the rows are free.
+ABOUT_ROWS = (ORDER, POPULATIONS)
 # Those that regress columns again, and are not made when the time is over.
 SLOW = (POPULATIONS, INFLUENCE)
 # The share of a fit's time that checks may take, and the seconds that they may take in any case.
@@ -242,8 +244,10 @@ class _Run:
         subject, words = self.subject, WORDS[name]
         departures = sorted(departures, key=lambda one: one.p_value)
         columns = list(dict.fromkeys(column for one in departures for column in one.columns))
-        pool = subject.joined if name in ABOUT_ROWS else subject.sure
-        touched = [edge for edge in pool if set(columns).intersection(edge)]
+        pool = subject.joined if name in ABOUT_EDGES else subject.sure
+        # Rows that depend on each other feign an edge only between two columns that both do.
+        concerns = set(columns).issuperset if name == ORDER else set(columns).intersection
+        touched = [edge for edge in pool if concerns(edge)]
         edges = self._hanging(name, touched, view)
         severity: Severity = "warning" if edges else "note"
         worst = departures[0]
@@ -264,7 +268,7 @@ class _Run:
 
     def _hanging(self, name: str, touched: Edges, view: OtherView | None) -> Edges:
         """The sure edges that may be wrong because of a departure at their columns."""
-        if name in ABOUT_ROWS:
+        if name in ABOUT_EDGES:
             return touched
         if view is None:
             return []
@@ -277,7 +281,7 @@ class _Run:
                 return "No sure edge hangs on it."
             return "The sure edges at these columns stay when the table is described by ranks, without shapes."
         said = f"{WORDS[name].changes[:1].upper()}{WORDS[name].changes[1:]}: {self._listed(edges)}."
-        if name not in ABOUT_ROWS and view is not None:
+        if name not in ABOUT_EDGES and view is not None:
             turned = [edge for edge in edges if edge in set(view.turned)]
             absent = [edge for edge in edges if edge in set(view.absent)]
             if turned:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -15,9 +15,22 @@ from typer.core import TyperCommand, TyperGroup
 
 from vcuda import interrupts
 from vcuda.cli.app import app as app_command
+from vcuda.cli.config import init
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
-from vcuda.cli.questions import compare, drivers, edges, effect, export, next_experiment, paths, report, why
+from vcuda.cli.questions import (
+    compare,
+    drivers,
+    edges,
+    effect,
+    export,
+    next_experiment,
+    paths,
+    report,
+    sensitivity,
+    targets,
+    why,
+)
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -82,28 +95,47 @@ def _has_working_directory() -> bool:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: vcuda fit sachs -o run",
 )
-app.command(cls=Command, epilog="Example: vcuda fit table.csv -o run --model mlp --seed 1")(fit)
-app.command(cls=Command, epilog="Example: vcuda check table.csv, and after a fit: vcuda check run")(check)
-app.command(cls=Command, epilog="Example: vcuda edges run --minimum 0.5")(edges)
-app.command(cls=Command, epilog="Example: vcuda paths run Raf Erk")(paths)
-app.command(cls=Command, epilog="Example: vcuda drivers run churn")(drivers)
-app.command(cls=Command, epilog="Example: vcuda effect run Mek Erk")(effect)
-app.command(cls=Command, epilog="Example: vcuda why run Mek Erk")(why)
-app.command("next", cls=Command, epilog="Example: vcuda next run --already Mek")(next_experiment)
-app.command(cls=Command, epilog="Example: vcuda compare run other-run")(compare)
-app.command(cls=Command, epilog="Example: vcuda report run -o report.html")(report)
-app.command(cls=Command, epilog="Example: vcuda export run -o edges.graphml --minimum 0.5")(export)
-app.command(cls=Command, epilog="Example: vcuda sample run -n 100 -o graphs.csv")(sample)
-app.command(cls=Command, epilog="Example: vcuda evaluate run --truth graph.csv --test test.csv")(evaluate)
-app.command(cls=Command, epilog="Example: vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp")(simulate)
-app.command(cls=Command, epilog="Example: vcuda datasets")(datasets)
-app.command("app", cls=Command, epilog="Example: vcuda app churn.csv")(app_command)
+
+
+def _command(function: Callable[..., None], *examples: str, name: str | None = None) -> None:
+    """Add a command; its help ends with lines to try."""
+    shown = "".join(f"\n\n  {example}" for example in examples)
+    app.command(name, cls=Command, epilog=f"Examples:{shown}")(function)
+
+
+_command(init, "vcuda init table.csv", "vcuda init table.csv --exclude id -o small.toml")
+_command(
+    fit,
+    "vcuda fit table.csv -o run",
+    "vcuda fit customers.xlsx --exclude since --kind grade=ordered --forbid 'churned -> price'",
+    "vcuda fit --resume run",
+)
+_command(check, "vcuda check table.csv", "vcuda check table.csv --missing -999 --json", "vcuda check run")
+_command(edges, "vcuda edges run --minimum 0.5", "vcuda edges run --consensus --json")
+_command(paths, "vcuda paths run Raf Erk")
+_command(drivers, "vcuda drivers run churn")
+_command(effect, "vcuda effect run Mek Erk", "vcuda effect run Mek Erk --at 10 --at 100")
+_command(sensitivity, "vcuda sensitivity run Mek Erk", "vcuda sensitivity run Mek Erk --data table.csv")
+_command(why, "vcuda why run Mek Erk", "vcuda why run Mek Erk --data table.csv")
+_command(next_experiment, "vcuda next run --already Mek", name="next")
+_command(targets, "vcuda targets run --minimum 0.5")
+_command(compare, "vcuda compare run other-run")
+_command(report, "vcuda report run -o report.html")
+_command(export, "vcuda export run -o edges.graphml --minimum 0.5", "vcuda export run -o graph.dagitty --consensus")
+_command(sample, "vcuda sample run -n 100 -o graphs.csv")
+_command(evaluate, "vcuda evaluate run --truth graph.csv --test test.csv")
+_command(
+    simulate,
+    "vcuda simulate -o simulated --nodes 20 --edges 40 --mechanism gp",
+    "vcuda simulate -o simulated --kinds mixed",
+)
+_command(datasets, "vcuda datasets")
+_command(app_command, "vcuda app", "vcuda app churn.csv", "vcuda app --folder runs --no-browser", name="app")
 
 
 def _print_version(wanted: bool) -> None:

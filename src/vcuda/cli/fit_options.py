@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from vcuda.cli.completion import choice_of, listed_columns, table_columns
 from vcuda.cli.terminal import remarks, say
 from vcuda.errors import ConfigError
 from vcuda.fitting.spec import OPTIONS, RENAMED_FLAGS, RENAMED_OPTIONS, Option
@@ -28,12 +29,16 @@ TYPES: dict[str, Any] = {
     "dict[str, str]": list[str],
     "dict": Path,  # what is stored as a mapping is given as a file
 }
+# Options that say how a table is read.
+TABLE_OPTIONS = tuple(name for name, one in OPTIONS.items() if one.part == "table")
+# Options that name columns, by what stands for their value, and what completes it.
+COLUMN_NAMES = {"COLUMN": table_columns, '"A,B"': listed_columns}
 # Options whose values are lists of names, several to a line.
 LISTS_OF_NAMES = ("columns", "exclude")
 # Options that say something of single columns.
 PAIRS = ("kinds",)
 # Where help shows options that only the command line has: before all others, or after the one that they belong to.
-SHOWN_FIRST = {"context", "table", "output"}
+SHOWN_FIRST = {"context", "table", "output", "config"}
 SHOWN_AFTER = {
     "raw": "log",
     **dict.fromkeys(("require", "forbid", "tier", "within_tiers", "root", "sink"), "knowledge"),
@@ -84,10 +89,13 @@ def _annotated(option: Option, declarations: list[str], *, hidden: bool = False)
     if option.renamed:
         kind = str
         described |= {"parser": _name_parser(option), "metavar": f"<{'|'.join(option.choices)}>"}
+        described["autocompletion"] = choice_of(option.choices)
     if option.plain == "float | str":
         described["parser"] = number_or_text
     if option.default is None:
         kind, described["show_default"] = kind | None, False
+    if option.metavar in COLUMN_NAMES:
+        described["autocompletion"] = COLUMN_NAMES[option.metavar]
     if option.plain == "int":
         described |= {"min": option.least, "max": option.most}
     return Annotated[kind, typer.Option(*declarations, **described)]
@@ -114,6 +122,12 @@ def takes_fit_options(*names: str) -> Callable[[F], F]:
         return command
 
     return decorated
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def names_of(lines: list[str] | None) -> list[str] | None:
@@ -148,8 +162,13 @@ def current_flags(given: Mapping[str, Any]) -> dict[str, Any]:
     return found | {name: pairs_of(name, found[name]) for name in PAIRS if found.get(name) is not None}
 
 
+def with_config(context: typer.Context, given: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, and of a config those that were not."""
+    return {name: config[name] if name in config and not is_given(context, name) else given[name] for name in given}
+
+
 def knowledge_from_options(
-    file: Path | None,
+    file: Path | Knowledge | None,
     require: list[str] | None,
     forbid: list[str] | None,
     tier: list[str] | None,
@@ -157,7 +176,7 @@ def knowledge_from_options(
     root: list[str] | None,
     sink: list[str] | None,
 ) -> Knowledge:
-    """What the file and the options say together."""
+    """What the file, or a config, and the options say together."""
     from vcuda.data.columns import names_in
     from vcuda.data.knowledge import Knowledge, as_knowledge
 

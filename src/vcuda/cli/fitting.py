@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vcuda import interrupts
-from vcuda.cli.fit_options import current_flags, knowledge_from_options, takes_fit_options
-from vcuda.cli.options import EDGES_IN_DOUBT, Json, OptionalTable
+from vcuda.cli.config import config_for
+from vcuda.cli.fit_options import current_flags, is_given, knowledge_from_options, takes_fit_options, with_config
+from vcuda.cli.options import EDGES_IN_DOUBT, ConfigFile, Json, OptionalTable
 from vcuda.cli.resuming import (
     clear_drafts,
     go_on_with,
@@ -26,6 +27,7 @@ from vcuda.cli.resuming import (
     with_remedy,
 )
 from vcuda.cli.terminal import (
+    OUTPUT_FOLDER,
     OutputError,
     StopOnRequest,
     drafts,
@@ -118,7 +120,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 def fit(
     context: typer.Context,
     table: OptionalTable = None,
-    output: Output = Path("run"),
+    output: Output = Path(OUTPUT_FOLDER),
+    config: ConfigFile = None,
     raw: Raw = False,
     require: Required = None,
     forbid: Forbidden = None,
@@ -140,15 +143,22 @@ def fit(
     show, into a folder.
     Ctrl-C saves what is learned so far. A fit that was killed after its first seconds goes on with --resume.
     """
+    found = config_for(config, table, quiet=quiet) if resume is None else None
+    if found is not None:
+        table = found.table if table is None else table
+        output = output if is_given(context, "output") or found.output is None else found.output
     if table is None and resume is None:
-        raise ConfigError("give a table to fit, or --resume and the folder of a fit that was stopped")
+        raise ConfigError(
+            "give a table to fit, or --resume and the folder of a fit that was stopped, or write a config with: vcuda "
+            "init TABLE"
+        )
     if table is not None:
         check_is_there(table)
     from vcuda.data.knowledge import Knowledge
     from vcuda.infer.progress import Progress
 
-    given = current_flags(given)
-    if given["log"] and raw:
+    given = with_config(context, current_flags(given), {} if found is None else found.options)
+    if is_given(context, "log") and raw:
         raise ConfigError("--log asks for the logarithm of a column and --raw for none; leave one of them out")
     if resume is not None:
         output, options = resume, stored_options(context, resume, table)
@@ -266,7 +276,7 @@ def _report(posterior: Posterior, run: Path) -> None:
             {"source": "left", "target": "left", "probability": "right"},
             (
                 (shortened(source), shortened(target), in_percent(probability))
-                for source, target, probability in edges.itertuples(index=False, name=None)
+                for source, target, probability, *_ in edges.itertuples(index=False, name=None)
             ),
         )
     say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")

@@ -22,4 +22,13 @@ TableOrRun = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that vcuda fit wrote.", show_default=False)]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The same seed gives the same result.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A file with options, as vcuda init writes it; by default vcuda.toml in this folder, if it is there.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs on standard output, nothing else.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vcuda.cli.completion import run_columns
 from vcuda.cli.options import Json, Run, Seed
 from vcuda.cli.runs import opened
 from vcuda.cli.terminal import remarks, results, say, shortened, show_json, show_table, shown_progress
@@ -48,8 +49,12 @@ def edges(
 
 def paths(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The variable where the path starts.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The variable where it ends.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="The variable where the path starts.", autocompletion=run_columns)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The variable where it ends.", autocompletion=run_columns)
+    ],
     most: Most = 10,
     draws: Draws = 1_000,
     seed: Seed = 0,
@@ -66,8 +71,12 @@ def paths(
 
 def effect(
     run: Run,
-    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable that is set.")],
-    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="The variable that may change.")],
+    cause: Annotated[
+        str, typer.Argument(metavar="CAUSE", help="The variable that is set.", autocompletion=run_columns)
+    ],
+    outcome: Annotated[
+        str, typer.Argument(metavar="OUTCOME", help="The variable that may change.", autocompletion=run_columns)
+    ],
     at: Annotated[
         list[float] | None,
         typer.Option("--at", help="A value of the cause for the curve; repeat for more.", show_default=False),
@@ -94,12 +103,14 @@ def effect(
         low, high = found.interval
         show_json(
             {
+                "sentence": found.sentence,
                 "mean": found.mean,
                 "low": low,
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "linear": found.linear,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "curve": found.curve.to_dict("records"),
             }
         )
@@ -125,6 +136,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
                 "high": high,
                 "probability_zero": found.probability_zero,
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
                 "curve": found.curve.to_dict("records"),
             }
@@ -140,9 +152,11 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
         risk = found.risk_difference
         show_json(
             {
+                "sentence": found.sentence,
                 "probability_zero": found.probability_zero,
                 "risk_difference": None if risk is None else risk._asdict(),
                 "caveat": found.caveat,
+                "hidden_cause": found.hidden_cause,
                 "table": found.table.to_dict("records"),
             }
         )
@@ -157,7 +171,10 @@ def drivers(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="TARGET", help="The variable that is driven; by default the target of the fit.", show_default=False
+            metavar="TARGET",
+            help="The variable that is driven; by default the target of the fit.",
+            show_default=False,
+            autocompletion=run_columns,
         ),
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Of how many causes, the likeliest, to get effects.")] = 10,
@@ -180,8 +197,12 @@ def drivers(
 
 def why(
     run: Run,
-    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="The variable where the edge starts.")],
-    effect: Annotated[str, typer.Argument(metavar="EFFECT", help="The variable where it ends.")],
+    cause: Annotated[
+        str, typer.Argument(metavar="CAUSE", help="The variable where the edge starts.", autocompletion=run_columns)
+    ],
+    effect: Annotated[
+        str, typer.Argument(metavar="EFFECT", help="The variable where it ends.", autocompletion=run_columns)
+    ],
     data: Annotated[
         str | None,
         typer.Option(help="The table that was fitted, where the run does not keep its rows.", show_default=False),
@@ -212,12 +233,53 @@ def why(
         say(results(), *found.notes)
 
 
+def sensitivity(
+    run: Run,
+    cause: Annotated[
+        str, typer.Argument(metavar="CAUSE", help="The variable that is set.", autocompletion=run_columns)
+    ],
+    outcome: Annotated[
+        str, typer.Argument(metavar="OUTCOME", help="The variable that may change.", autocompletion=run_columns)
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(help="The table that was fitted, where the run does not keep its rows.", show_default=False),
+    ] = None,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """How strong would a hidden common cause have to be to explain an effect away?"""
+    found = opened(run, cause, outcome).sensitivity(cause, outcome, data=data, draws=draws, seed=seed)
+    if as_json:
+        show_json(
+            {
+                "sentence": found.sentence,
+                "probability": found.probability,
+                "holds_up_to": found.holds_up_to(),
+                "curve": found.curve.to_dict("records"),
+                "covariates": found.covariates.to_dict("records"),
+            }
+        )
+        return
+    say(results(), found.sentence)
+    say(
+        results(),
+        f"The probability that {cause} has an effect on {outcome} which holds, by the hidden cause's strength:",
+    )
+    _show(found.curve.iloc[::10], len(found.curve))
+    if not found.covariates.empty:
+        say(results(), f"Measured causes of {cause}, and how strong they are:")
+        _show(found.covariates, len(found.covariates))
+
+
 def next_experiment(
     run: Run,
     already: Annotated[
         list[str] | None,
         typer.Option(
             "--already",
+            autocompletion=run_columns,
             help="A variable that was set already; repeat for more. By default the interventions of the fit.",
             show_default=False,
         ),
@@ -236,6 +298,28 @@ def next_experiment(
         say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
         return
     say(results(), "By the expected information from setting each variable, in bits, with the directions it settles:")
+    _show(found, most)
+
+
+def targets(
+    run: Run,
+    minimum: Annotated[float, typer.Option(min=0.0, max=1.0, help="Leave out changes below this probability.")] = 0.1,
+    most: Most = 50,
+    as_json: Json = False,
+) -> None:
+    """Which environment changed which column? For a fit with --contexts, the surest changes first."""
+    from vcuda.posterior import Posterior
+
+    posterior = Posterior.load(run)
+    found = posterior.targets(minimum=minimum)
+    reference = posterior.provenance["contexts"]["reference"]
+    if as_json:
+        show_json({"reference": reference, "targets": found.to_dict("records")})
+        return
+    if found.empty:
+        say(results(), f"No environment differs from {reference} with a probability of {minimum:g} or more.")
+        return
+    say(results(), f"Changes from {reference} with a probability of {minimum:g} or more:")
     _show(found, most)
 
 
@@ -277,10 +361,14 @@ def report(
     ] = None,
     curves: Annotated[int, typer.Option(min=0, help="Nonlinear effects to draw as curves; each takes seconds.")] = 3,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Write one HTML file to show: the graph, the edges, the effects, and how far to trust them."""
     path = output or run / "report.html"
     opened(run).report(path, curves=curves, seed=seed)
+    if as_json:
+        show_json({"file": str(path)})
+        return
     say(results(), f"Wrote {path}; it needs no network, and opens in any browser.")
 
 
@@ -300,6 +388,7 @@ def export(
     consensus: Annotated[
         bool, typer.Option("--consensus", help="Only the edges of one DAG, which agrees with the posterior best.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the edges and their probabilities for other programs."""
     posterior = opened(run)
@@ -308,6 +397,9 @@ def export(
     if output.is_symlink():
         output.unlink()  # a run of somebody else may hold a link to a file of yours
     write_edges(posterior.consensus() if consensus else posterior, output, minimum=minimum)
+    if as_json:
+        show_json({"file": str(output)})
+        return
     say(results(), f"Wrote {output}.")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vcuda import interrupts
+from vcuda.cli.fit_options import is_given
 from vcuda.errors import ConfigError, RunError
 from vcuda.fitting.spec import OPTIONS, current_names
 
@@ -27,12 +28,6 @@ STORED: dict[str, tuple[type, ...]] = {
 CHANGEABLE = ("samples", "no_report", *(name for name, one in OPTIONS.items() if one.changeable))
 # Options that belong to this call: where the fit runs, and what is shown of it.
 OF_THIS_CALL = ("table", "resume", "dask", "quiet", "as_json")
-
-
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def place_of(table: str) -> dict[str, Any]:

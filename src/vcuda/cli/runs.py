@@ -66,6 +66,7 @@ def sample(
             "edges has no line). NPZ: arrays (names, offsets, sources, targets, weights).",
         ),
     ] = Path("samples.csv"),
+    as_json: Json = False,
 ) -> None:
     """Draw causal graphs from a fitted posterior; every one of them is acyclic."""
     if output.suffix.lower() not in (".csv", ".npz"):
@@ -78,6 +79,9 @@ def sample(
     with drafts(output.parent) as folder:
         graphs.save(folder / output.name)
     edges = float(graphs.weights @ graphs.edge_counts())
+    if as_json:
+        show_json({"file": str(output), "graphs": len(graphs), "mean_edges": edges})
+        return
     say(results(), f"Wrote {len(graphs):,} graphs with {edges:.1f} edges on average to {output}.")
 
 

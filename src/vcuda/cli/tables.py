@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vcuda.cli.fit_options import current_flags, takes_fit_options
-from vcuda.cli.options import UNUSABLE_INPUT, Json, Seed, TableOrRun
+from vcuda.cli.config import config_for
+from vcuda.cli.fit_options import TABLE_OPTIONS, current_flags, takes_fit_options, with_config
+from vcuda.cli.options import UNUSABLE_INPUT, ConfigFile, Json, Seed, TableOrRun
 from vcuda.cli.runs import show_model_checks
 from vcuda.cli.terminal import drafts, remarks, results, say, shortened, show_json, show_table, suggest
 from vcuda.data.paths import check_is_there
@@ -32,10 +33,14 @@ NoiseFamily = Literal["gaussian", "uniform", "laplace", "gumbel", "exponential",
 Spread = Literal["constant", "causes"]
 
 
-@takes_fit_options(
-    "interventions", "columns", "exclude", "kinds", "missing_values", "strict", "header", "sheet", "query"
-)
-def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
+@takes_fit_options(*TABLE_OPTIONS)
+def check(
+    context: typer.Context,
+    table: TableOrRun,
+    config: ConfigFile = None,
+    as_json: Json = False,
+    **given: Any,
+) -> None:
     """Say what is in a table and whether it can be used; of a run, whether its model describes the rows.
 
     Of a table: the kind of each column, what is odd, and what a fit would refuse; nothing is fitted. Of a run: what the
@@ -52,6 +57,8 @@ def check(table: TableOrRun, as_json: Json = False, **given: Any) -> None:
             raise ConfigError(f"{about_tables[0]} is about a table, and {shortened(table)} is a run; leave it out")
         show_model_checks(Path(table), as_json=as_json)
         return
+    stored = config_for(config, table, quiet=as_json)
+    options = with_config(context, options, {} if stored is None else stored.options)
     from vcuda.data.conversion.databases import shown_address
     from vcuda.data.examination import TableError, described
     from vcuda.data.interventions import in_words
@@ -176,6 +183,7 @@ def simulate(
     rows: Annotated[int, typer.Option(help="Rows to learn from.")] = 1_000,
     test_rows: Annotated[int, typer.Option(help="Rows to test on, from the same functions.")] = 1_000,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Make a table whose true graph is known: train.csv, test.csv and graph.csv (source, target)."""
     if output.exists() and not output.is_dir():
@@ -210,6 +218,19 @@ def simulate(
         drawn.train.to_frame().to_csv(folder / "train.csv", index=False)
         drawn.test.to_frame().to_csv(folder / "test.csv", index=False)
         write_graph(folder / "graph.csv", drawn.graph, drawn.train.names)
+    if as_json:
+        show_json(
+            {
+                "folder": str(output),
+                "rows": rows,
+                "test_rows": test_rows,
+                "columns": [
+                    {"name": name, "kind": kind} for name, kind in zip(drawn.train.names, drawn.kinds, strict=True)
+                ],
+                "edges": len(drawn.sources),
+            }
+        )
+        return
     train, test, true_graph = (shlex.quote(str(output / name)) for name in ("train.csv", "test.csv", "graph.csv"))
     console = results()
     say(
@@ -234,10 +255,15 @@ def _kinds(text: str | None) -> str | list[str] | dict[str, str] | None:
     return {column.strip(): kind.strip() for column, _, kind in named}
 
 
-def datasets() -> None:
+def datasets(as_json: Json = False) -> None:
     """List the tables that come with vcuda; each name can stand where a file is asked for."""
     from vcuda.data import library
 
+    if as_json:
+        fields = ("name", "title", "rows", "columns", "source", "licence", "citation", "note")
+        cards = [library.card(name) for name in library.names()]
+        show_json({"datasets": [{name: getattr(one, name) for name in fields} for one in cards]})
+        return
     console = results()
     for name in library.names():
         card = library.card(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vcuda import interrupts
+from vcuda.arguments import finite
 from vcuda.errors import RunError
 from vcuda.infer.progress import Progress, ProgressCallback
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 MAXIMUM_NAME = 40
+# Where a fit writes if nothing else is said.
+OUTPUT_FOLDER = "run"
 PROGRESS = "VCUDA_PROGRESS"
 
 
@@ -136,11 +138,8 @@ def show_table(
 
 def show_json(content: Mapping[str, Any]) -> None:
     """JSON on standard output; a number that JSON does not know becomes null."""
-    finite = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in content.items()
-    }
     # In ASCII, so that it stays JSON whatever the encoding of the terminal.
-    text = json.dumps(finite, indent=2, allow_nan=False)
+    text = json.dumps(finite(content), indent=2, allow_nan=False)
     with _printing(results()):
         print(text, flush=True)
 

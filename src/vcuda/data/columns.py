@@ -56,25 +56,38 @@ class ColumnChoice:
         return ColumnChoice(columns=tuple(left), header=self.header)
 
     def positions(
-        self, names: Sequence[str], *, source: str, target_column: str | None = None, all_known: bool = True
+        self,
+        names: Sequence[str],
+        *,
+        source: str,
+        target_column: str | None = None,
+        contexts: Sequence[str] = (),
+        all_known: bool = True,
     ) -> list[int]:
         """Where the columns stand that are taken, in the order of the table, whatever the order of the choice.
 
-        The column that says what was set in each row is never one of them. ``all_known`` refuses names that the table
-        does not have, and a choice that leaves too little of it.
+        The columns that say what was set in each row, and which environment it comes from, are never among them.
+        ``all_known`` refuses names that the table does not have, and a choice that leaves too little of it.
         """
         if self.exclude is not None and target_column in self.exclude:
             raise ConfigError(
                 f"exclude leaves out {shortened(target_column)}, the column that says what was set in each row: name "
                 "it in one place only."
             )
+        for name in contexts:
+            if self.exclude is not None and name in self.exclude:
+                raise ConfigError(
+                    f"exclude leaves out {shortened(name)}, a context column: name it in one place only, since context "
+                    "columns are no variables in any case."
+                )
         asked = self.exclude if self.columns is None else self.columns
         named = set(asked or ())
         taken = self.columns is not None  # what is named is taken, or left out
-        kept = [k for k, name in enumerate(names) if name != target_column and (name in named) == taken]
+        aside = {target_column, *contexts}
+        kept = [k for k, name in enumerate(names) if name not in aside and (name in named) == taken]
         if asked is None or not all_known:
             return kept
-        known = {*names, target_column}
+        known = {*names, *aside}
         unknown = [name for name in asked if name not in known]
         option = "exclude" if self.columns is None else "columns"
         if unknown:
@@ -95,17 +108,32 @@ EVERY_COLUMN = ColumnChoice()
 
 
 def variable_columns(
-    raw: RawTable, target_column: str | None, choice: ColumnChoice = EVERY_COLUMN, *, all_known: bool = True
+    raw: RawTable,
+    target_column: str | None,
+    choice: ColumnChoice = EVERY_COLUMN,
+    *,
+    contexts: Sequence[str] = (),
+    all_known: bool = True,
 ) -> list[int]:
-    """The positions of the columns that are taken; the one that says what was set in each row must be there."""
+    """The positions of the columns that are taken; those that say what was set in each row, and which environment it
+    comes from, must be there."""
     every = [name.strip() for name in raw.names]
-    index = saved_index(raw.names, wanted=[name for name in (*(choice.columns or ()), target_column) if name])
+    wanted = [name for name in (*(choice.columns or ()), target_column, *contexts) if name]
+    index = saved_index(raw.names, wanted=wanted)
     if target_column is not None and target_column not in every:
         raise DataError(
             f"{raw.source}: there is no column {shortened(target_column)} that could say what was set in each "
             f"row{nearest(target_column, every)}: give the name of such a column."
         )
-    kept = choice.positions(every, source=raw.source, target_column=target_column, all_known=all_known)
+    lacking = [name for name in contexts if name not in every]
+    if lacking:
+        raise DataError(
+            f"{raw.source}: contexts names {shortened(lacking[0])}, and there is no such "
+            f"column{nearest(lacking[0], every)}: the columns are {listed([name for name in every if name])}."
+        )
+    kept = choice.positions(
+        every, source=raw.source, target_column=target_column, contexts=contexts, all_known=all_known
+    )
     return kept if len(kept) - len(index) < 1 else [k for k in kept if k not in index]
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vcuda.data.categorical import labelled_frame
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
+from vcuda.data.contexts import Contexts
 from vcuda.data.interventions import BoolArray, Design
 from vcuda.data.kinds import ColumnLabels, Kind, default_kinds, grid_step
 from vcuda.data.moments import varies
@@ -54,6 +55,10 @@ class Dataset:
         numbers; `as_dataset` finds kinds by the rules of `vcuda.data.kinds`.
     left_out
         Names of columns that are no variables, with the reason.
+    contexts
+        The environments that the rows come from, if columns of the user's table name them.
+    environment
+        (n,) which of them each row comes from; None where there are none.
     """
 
     names: tuple[str, ...]
@@ -66,6 +71,8 @@ class Dataset:
     choice: ColumnChoice = EVERY_COLUMN
     kinds: tuple[Kind, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    contexts: Contexts | None = None
+    environment: npt.NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         values = self.values
@@ -149,6 +156,9 @@ class Dataset:
         # Tables of numbers, or of labels alone, have the fingerprints that they had before there were kinds.
         if self.kinds != default_kinds(self.d, self.categories):
             digest.update(json.dumps(self.kinds).encode())
+        if self.contexts is not None and self.environment is not None:
+            digest.update(json.dumps([self.contexts.columns, self.contexts.names]).encode())
+            digest.update(self.environment.astype("<i8").data)
         return digest.hexdigest()
 
     @cached_property
@@ -219,7 +229,15 @@ class Dataset:
         """The table of some rows, by indices, a boolean mask or a slice; the checks are not repeated."""
         chosen = rows if isinstance(rows, slice) else np.asarray(rows)
         held = None if self.interventions is None else self.interventions[chosen].copy()
-        return replace(self, values=self.values[chosen].copy(), interventions=held)
+        found = replace(self, values=self.values[chosen].copy(), interventions=held)
+        if self.contexts is None or self.environment is None:
+            return found
+        environment = self.environment[chosen].copy()
+        return replace(found, environment=environment, contexts=self.contexts.with_rows(environment))
+
+    def without_contexts(self) -> Dataset:
+        """The same rows as if they all came from one environment."""
+        return replace(self, contexts=None, environment=None)
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a new pandas DataFrame; columns of labels hold these."""

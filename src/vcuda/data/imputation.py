@@ -159,11 +159,14 @@ def _imputed_tables(
 
 
 def _groups(data: Dataset, missing: BoolArray) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
-    """Rows with missing values: by experiment, where there are enough rows to impute them alone, and all others."""
+    """Rows with missing values: by experiment and environment, where there are enough rows to impute them alone, and
+    all others."""
     lacking = np.asarray(missing.any(axis=1))
-    if data.interventions is None:
+    if data.interventions is None and data.environment is None:
         return [], np.flatnonzero(lacking)
-    _, pattern_of = np.unique(data.interventions, axis=0, return_inverse=True)
+    held = np.zeros((data.n, 0)) if data.interventions is None else data.interventions
+    environment = np.zeros(data.n) if data.environment is None else data.environment
+    _, pattern_of = np.unique(np.column_stack([environment, held]), axis=0, return_inverse=True)
     pattern_of = pattern_of.reshape(-1)
     apart = []
     for pattern in np.unique(pattern_of[lacking]):
@@ -175,10 +178,12 @@ def _groups(data: Dataset, missing: BoolArray) -> tuple[list[npt.NDArray[np.int6
 
 
 def _experiment_indicators(data: Dataset) -> FloatArray:
-    """A standardised column (n,) for each variable that was set in some rows and not in others."""
-    if data.interventions is None:
-        return np.empty((data.n, 0))
-    held = data.interventions[:, data.interventions.any(axis=0) & ~data.interventions.all(axis=0)]
+    """A standardised column (n,) for each variable that was set in some rows and not in others, and for each
+    environment but the reference."""
+    held = np.zeros((data.n, 0)) if data.interventions is None else data.interventions
+    if data.environment is not None:
+        held = np.column_stack([held, data.environment[:, None] == np.arange(1, data.environment.max() + 1)])
+    held = held[:, held.any(axis=0) & ~held.all(axis=0)]
     return np.asarray((held - held.mean(axis=0)) / held.std(axis=0))
 
 

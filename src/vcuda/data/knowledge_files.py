@@ -8,8 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,25 +17,13 @@ from vcuda.data.messages import listed, shortened
 from vcuda.data.paths import existing_file
 from vcuda.data.tetrad_knowledge import is_tetrad_knowledge, read_tetrad_knowledge, write_tetrad_knowledge
 from vcuda.data.text_files import text_records
+from vcuda.data.toml_files import read_toml, toml_of
 from vcuda.errors import ConfigError, DataError, KnowledgeError
 
 # A million edges; what is larger is no file of knowledge.
 LARGEST_FILE = 20_000_000
 TEXT_ENDINGS = (*GRAPH_ENDINGS, ".knowledge")
 CSV_KINDS = ("required", "forbidden", "probability")
-# Strings and comments of TOML, so that what is left has none; one that does not end goes on to the end of the text.
-_QUOTED = re.compile(
-    r"""
-    \"{3}(?:\\.|[^\\])*?(?:\"{3}|\\?\Z)
-  | '{3}.*?(?:'{3}|\Z)
-  | "(?:\\.|[^"\\\n])*+"?
-  | '[^'\n]*+'?
-  | \#[^\n]*+
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-# The parser takes the square of the number of parts of a key; those of knowledge have two.
-_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){20}")
 
 
 def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -85,7 +71,7 @@ def written(path: Path, known: Mapping[str, Any], names: Sequence[str]) -> str:
     """The text of a file of knowledge, from all parameters; its ending says the format."""
     ending = path.suffix.lower()
     if ending == ".toml":
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in known.items() if value not in ([], ()))
+        return "".join(f"{key} = {toml_of(value)}\n" for key, value in known.items() if value not in ([], ()))
     if ending in (".txt", ".knowledge"):
         return write_tetrad_knowledge(known, names)
     allowed = ("required",) if ending in GRAPH_ENDINGS else ("required", "forbidden", "probabilities")
@@ -106,28 +92,11 @@ def written(path: Path, known: Mapping[str, Any], names: Sequence[str]) -> str:
     raise ConfigError(f"{path}: knowledge is written to files that end in .toml, .csv, {', '.join(TEXT_ENDINGS)}")
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(float(value))
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped) + '"'
-    return f"[{', '.join(map(_toml, value))}]"
-
-
 def _from_toml(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_bytes().decode("utf-8")
-        if _LONG_KEY.search(_QUOTED.sub("_", text)):
-            raise ValueError("a key has more than 20 parts")
-        return tomllib.loads(text)
-    except RecursionError:
-        raise KnowledgeError(f"{file}: brackets are nested too deeply: correct that line") from None
-    except (OSError, ValueError) as error:  # also of what is not TOML or not UTF-8
-        reason = str(getattr(error, "strerror", None) or error)
-        raise KnowledgeError(f"{file}: this is not TOML ({reason[:200]}): correct that line") from None
+        return read_toml(file)
+    except ValueError as error:
+        raise KnowledgeError(str(error)) from None
 
 
 def _from_csv(file: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from vcuda.data.checks import (
     too_large_refused,
 )
 from vcuda.data.columns import ColumnChoice, left_out, variable_columns
+from vcuda.data.contexts import NO_CONTEXTS, ContextOptions, environments_of_rows
 from vcuda.data.conversion.kinds import WHOLE, TablePart
 from vcuda.data.dataset import Dataset, read_only
 from vcuda.data.examination import AS_FOUND, ReadOptions, examined, notes_on_kinds, with_read_options
@@ -46,6 +47,8 @@ def as_dataset(
     *,
     names: Sequence[str] | None = None,
     interventions: str | npt.ArrayLike | None = None,
+    contexts: str | Sequence[str] | None = None,
+    reference: str | None = None,
     columns: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     kinds: Mapping[str, Kind] | None = None,
@@ -72,6 +75,11 @@ def as_dataset(
         Which cells an experiment set. The name of a column that says so for each row: empty or "none", the name of a
         variable, or several joined by a semicolon; or a mask, (n, d) or a table with columns of the same names. Of a
         table from which columns are chosen the mask is about all.
+    contexts
+        Columns that say which environment each row comes from, such as a site or a batch; several name combinations.
+        They are no variables.
+    reference
+        The environment that the others are compared with; by default the one with most rows.
     columns, exclude
         Names of the columns to take, or of those to leave out; by default all are taken. Their order is that of the
         table. The others are neither read nor checked. The column of ``interventions`` need not be among those to take.
@@ -114,9 +122,15 @@ def as_dataset(
         warn_renamed("without=", "exclude=")
         exclude = without
     choice, how = ColumnChoice.of(columns, exclude, header=header), ReadOptions.of(kinds, missing_values, strict)
-    part = TablePart(sheet, query)
     return read_table(
-        data, choice=choice, how=how, names=names, interventions=interventions, missing=missing, part=part
+        data,
+        choice=choice,
+        how=how,
+        names=names,
+        interventions=interventions,
+        contexts=ContextOptions.of(contexts, reference),
+        missing=missing,
+        part=TablePart(sheet, query),
     )
 
 
@@ -127,6 +141,7 @@ def read_table(
     how: ReadOptions = AS_FOUND,
     names: Sequence[str] | None = None,
     interventions: Any = None,
+    contexts: ContextOptions = NO_CONTEXTS,
     missing: Missing,
     part: TablePart = WHOLE,
 ) -> Dataset:
@@ -136,20 +151,25 @@ def read_table(
     if isinstance(data, Dataset) or _is_bundled(data):
         part.refuse("this table")
     if isinstance(data, Dataset):
+        _check_contexts(data, contexts)
         return _without_empty_rows(_taken_of(data, choice, interventions, missing, how))
     if _is_bundled(data):
         from vcuda.data import library
 
-        return _without_empty_rows(_taken_of(library.load(data).dataset, choice, interventions, missing, how))
+        given = library.load(data).dataset
+        _check_contexts(given, contexts)
+        return _without_empty_rows(_taken_of(given, choice, interventions, missing, how))
     copy = copied(data, part)
     if copy is not None:
         with copy.opened() as path:
-            table = read_table(path, choice=choice, how=how, interventions=interventions, missing=missing)
+            table = read_table(
+                path, choice=choice, how=how, interventions=interventions, contexts=contexts, missing=missing
+            )
         copy.remove()
         return replace(table, source=copy.shown, notes=(*copy.notes, *table.notes))
     raw = _raw_table(data, names, choice.header)
     with too_large_refused(raw.source):
-        return _without_empty_rows(_read_and_checked(raw, choice, interventions, missing, how))
+        return _without_empty_rows(_read_and_checked(raw, choice, interventions, contexts, missing, how))
 
 
 def new_rows(data: TableLike, fitted: Sequence[str], *, header: bool = True) -> Dataset:
@@ -182,6 +202,18 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
     if interventions is None or isinstance(interventions, str):
         return table
     return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
+
+
+def _check_contexts(given: Dataset, asked: ContextOptions) -> None:
+    """Refuse context columns that a table which was read before did not set aside."""
+    known = () if given.contexts is None else given.contexts.columns
+    if asked and asked.columns != known:
+        raise ConfigError(
+            f"{given.source} has no context column {shortened(asked.columns[0])} any more, since it is checked: name "
+            "it when the Dataset is made, by as_dataset(..., contexts=...)."
+        )
+    if asked.reference is not None and given.contexts is not None and asked.reference != given.contexts.reference:
+        raise ConfigError("the reference is chosen when the Dataset is made, by as_dataset(..., reference=...)")
 
 
 def _narrowed(given: Dataset, kept: Sequence[int], choice: ColumnChoice) -> Dataset:
@@ -234,10 +266,15 @@ def _is_array(data: object) -> bool:
 
 
 def _read_and_checked(
-    raw: RawTable, choice: ColumnChoice, interventions: Any, missing: Missing, how: ReadOptions
+    raw: RawTable,
+    choice: ColumnChoice,
+    interventions: Any,
+    contexts: ContextOptions,
+    missing: Missing,
+    how: ReadOptions,
 ) -> Dataset:
     target_column = interventions if isinstance(interventions, str) else None
-    kept = variable_columns(raw, target_column, choice)
+    kept = variable_columns(raw, target_column, choice, contexts=contexts.columns)
     check_memory(raw, len(kept))
     check_size(raw, len(kept))
     names, notes = checked_names(raw, kept)
@@ -259,26 +296,35 @@ def _read_and_checked(
     )
     check_scales(bare)
     table = replace(bare, notes=(*raw.notes, *notes, *found.notes, *_found(bare)))
+    every = [name.strip() for name in raw.names]
+    if contexts:
+        cells = [_cells_of(raw, every.index(name), name, table.n) for name in contexts.columns]
+        found_contexts, environment = environments_of_rows(contexts, cells, raw.source, raw.place)
+        table = replace(table, contexts=found_contexts, environment=environment)
     if interventions is None:
         return table
-    every = [name.strip() for name in raw.names]
     if target_column is None:
         return _with_interventions(table, as_mask(interventions, every, table.n)[:, kept])
-    cells = raw.labels(every.index(target_column))
-    if len(cells) != table.n:
-        raise DataError(
-            f"{raw.source}: column {shortened(target_column)} has {len(cells):,} cells and the table {table.n:,} rows, "
-            "so that quotes or line breaks in it can be read in two ways: save the table again."
-        )
     held = set_cells(
-        cells,
+        _cells_of(raw, every.index(target_column), target_column, table.n),
         names,
         column=target_column,
         source=raw.source,
         place=raw.place,
-        left_out=left_out(raw, names, target_column),
+        left_out=left_out(raw, names, target_column) - set(contexts.columns),
     )
     return replace(_with_interventions(table, held), target_column=target_column)
+
+
+def _cells_of(raw: RawTable, column: int, name: str, rows: int) -> list[str]:
+    """The cells of a column that is no variable, one a row."""
+    cells = raw.labels(column)
+    if len(cells) != rows:
+        raise DataError(
+            f"{raw.source}: column {shortened(name)} has {len(cells):,} cells and the table {rows:,} rows, "
+            "so that quotes or line breaks in it can be read in two ways: save the table again."
+        )
+    return cells
 
 
 def _found(table: Dataset) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vcuda.checks.findings import Checks
-from vcuda.checks.run import check
+from vcuda.checks.run import INFLUENCE, check
 from vcuda.checks.subject import Subject, no_residuals, subject_of
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import Knowledge
@@ -15,6 +18,7 @@ from vcuda.errors import ConfigError, DataError
 from vcuda.fitting.design import rules_of_design
 from vcuda.fitting.kinds import resolve_kinds
 from vcuda.fitting.spec import FitCall
+from vcuda.fitting.targets import CHANGED, KEY, reference_table
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.edge_prior import EdgePrior, prior_of_rules
 
@@ -28,7 +32,20 @@ def checks_of_fit(posterior: Posterior, table: Dataset | StreamedTable, edges: E
     # The sample of a streamed table is drawn at random.
     ordered = isinstance(table, Dataset)
     with one_blas_thread():
-        return check(posterior, _rows(table), edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered)
+        rows = _rows(posterior, table)
+        found = check(posterior, rows, edges, seed=made.seed, fit_seconds=made.seconds, ordered=ordered)
+    return _with_other_environments(found, posterior)
+
+
+def _with_other_environments(found: Checks, posterior: Posterior) -> Checks:
+    """The findings without those that few rows of the reference carry an edge, where another environment shows it."""
+    targets = posterior.diagnostics.get(KEY)
+    if targets is None:
+        return found
+    changed = np.flatnonzero(np.max(targets, axis=0) >= CHANGED)
+    names = {posterior.names[k] for k in changed}
+    kept = [one for one in found.findings if one.check != INFLUENCE or any(end not in names for _, end in one.edges)]
+    return replace(found, findings=tuple(kept))
 
 
 def checks_of_table(posterior: Posterior, data: Any) -> Checks:
@@ -45,17 +62,20 @@ def residuals_of_table(posterior: Posterior, data: Any) -> Subject:
     table = _opened(posterior, data)
     edges, seed = _prior(posterior, table), posterior.provenance.seed
     with one_blas_thread():
-        return subject_of(posterior, _rows(table), edges, ordered=True, seed=seed, deadline=float("inf"))
+        return subject_of(posterior, _rows(posterior, table), edges, ordered=True, seed=seed, deadline=float("inf"))
 
 
-def _rows(table: Dataset | StreamedTable) -> Dataset:
-    return table.sample if isinstance(table, StreamedTable) else table
+def _rows(posterior: Posterior, table: Dataset | StreamedTable) -> Dataset:
+    """Rows in memory; a cell whose mechanism its environment changed is not checked."""
+    rows = table.sample if isinstance(table, StreamedTable) else table
+    targets = posterior.diagnostics.get(KEY)
+    return reference_table(rows, None if targets is None else np.array(targets))
 
 
 def _opened(posterior: Posterior, data: Any) -> Dataset | StreamedTable:
     """The table as the fit opened it; refused where its columns are others."""
     options = posterior.provenance.options
-    passed = ("kinds", "interventions", "columns", "exclude", "missing_values", "header")
+    passed = ("kinds", "interventions", "contexts", "reference", "columns", "exclude", "missing_values", "header")
     # Labels that are numbers become codes only where all columns are labels.
     labels = posterior.kinds is None and posterior.categories is not None
     given = {name: options[name] for name in passed if options[name] is not None}

@@ -22,6 +22,7 @@ from vcuda.data.messages import listed, nearest
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
+from vcuda.fitting.contexts import changes_in_words, check_contexts, fit_contexts
 from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
@@ -31,6 +32,7 @@ from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.robust import care_for, stated_carefully
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
+from vcuda.fitting.targets import KEY, contexts_to_dict
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
@@ -41,6 +43,7 @@ from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
 from vcuda.models import FAMILIES, MODELS
+from vcuda.models.linear import BGe
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
@@ -102,6 +105,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
     if spec.robust:
         _check_robust(spec, table)
+    check_contexts(spec, table.contexts, by_scores=route is fit_by_scores and not _is_variational(spec.engine))
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -125,12 +129,16 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if known:
         info["choice"]["sentences"].append(known.sentence())
     info["choice"]["sentences"] += in_words(table.design, table.names)
+    if table.contexts is not None and KEY in outcome.diagnostics:
+        changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
+        info["choice"]["sentences"].append(changed)
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec
     provenance = Provenance(
         {
             **info,
             **passed.to_provenance(),
             "interventions": design_to_dict(table),
+            "contexts": contexts_to_dict(given.contexts),
             "data": {
                 "source": given.source,
                 "fingerprint": given.fingerprint,
@@ -224,6 +232,9 @@ def _needs_no_rows(spec: FitSpec) -> bool:
     """Whether statistics of the table are enough."""
     if _is_baseline(spec.engine) or spec.preset == "paper" or _is_gradient_trained(spec.model, spec.engine):
         return False
+    if spec.contexts is not None:
+        # The moments of each environment are kept, and no products of features.
+        return spec.model in ("auto", "linear") or isinstance(spec.model, BGe)
     if isinstance(spec.model, str):
         return spec.model == "auto" or (spec.model in FAMILIES and FAMILIES[spec.model].usual.streams)
     return isinstance(spec.model, ScoreSpec) and spec.model.streams
@@ -241,6 +252,8 @@ def _route(spec: FitSpec) -> Route:
 
 def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
     """By local scores: of a model that was asked for, or of what the kinds of the columns and the data support."""
+    if request.table.contexts is not None:
+        return fit_contexts(request, model, noise, engine)
     if model == "mixed" or isinstance(model, Mixed):
         return fit_mixed(request, model, noise, engine)
     open_choice = model == "auto" and noise is None and not request.standardise

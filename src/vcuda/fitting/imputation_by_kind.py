@@ -94,7 +94,7 @@ class _ChainedRegressions:
     ----------
     values
         (n, d + e) the table in the units of the regressions, NaN where a cell is missing, and for each column that an
-        experiment set in some rows one of 0 and 1.
+        experiment set in some rows, and each environment but the reference, one of 0 and 1.
     held
         (n, d) the cells that an experiment set.
     columns
@@ -116,6 +116,9 @@ class _ChainedRegressions:
         logged = data.with_logarithms(marked)
         held = np.zeros(data.values.shape, dtype=bool) if data.interventions is None else data.interventions
         experiments = held[:, held.any(axis=0) & ~held.all(axis=0)].astype(np.float64)
+        if data.environment is not None:
+            others = data.environment[:, None] == np.arange(1, data.environment.max() + 1)
+            experiments = np.concatenate([experiments, others[:, others.any(axis=0)]], axis=1)
         values = np.concatenate([logged.values, experiments], axis=1)
         kinds = [*logged.kinds, *["yes/no"] * experiments.shape[1]]
         columns = tuple(Column.of(kind, _present(values[:, k])) for k, kind in enumerate(kinds))

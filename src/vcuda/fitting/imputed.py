@@ -15,6 +15,7 @@ from vcuda.data.messages import shortened
 from vcuda.fitting.imputation_by_kind import imputed_tables
 from vcuda.fitting.outcomes import cached_fit, described, restored
 from vcuda.fitting.routes import CHOOSING_SHARE, Request
+from vcuda.fitting.targets import mean_targets
 from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
 from vcuda.infer.exact import Exact, TimeLimitError
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress, silent
@@ -273,6 +274,7 @@ def _mixed(
         "missing_cells": int(table.missing.sum()),
         "missing_share": {table.names[k]: float(shares[k]) for k in np.flatnonzero(shares)},
         "fillings": [outcome.diagnostics for outcome in outcomes],
+        **mean_targets([outcome.diagnostics for outcome in outcomes]),
     }
     trace = {
         f"filling_{number}_{name}": series

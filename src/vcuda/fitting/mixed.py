@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +25,9 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.data.scaling import Scaling
 from vcuda.fitting.outcomes import described, restored
-from vcuda.fitting.parts import averaged, carefully, parts_of
+from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows_apart
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
+from vcuda.fitting.targets import mean_targets, reference_table, with_targets
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Problem
@@ -37,6 +39,8 @@ from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.models.contexts import prepare as prepare_contexts
+from vcuda.models.contexts import prepare_rows
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
@@ -59,6 +63,7 @@ SHAPELESS = 0.04
 # prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
 # shape, and most of these the spread as whatever it is.
 VIEWS = (EVERY, ANY_SPREAD, EVERY, CONSTANT_SPREAD, EVERY, ANY_SPREAD)
+NO_TIME_TO_COMPARE = "The time limit left no time to compare models: noise is taken as normal."
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
 # Of more columns too many sets would have to be fitted.
@@ -128,35 +133,50 @@ def _units(prepared: Prepared) -> Scaling:
     return Scaling(np.zeros(prepared.table.d), np.ones(prepared.table.d), prepared.logarithm)
 
 
-def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
-    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
-    whose noise may have any shape."""
+class NumberChoice(NamedTuple):
+    """How a table of numbers is described: ``prepared`` where curves or noise of other shapes do better than linear
+    functions with normal noise, ``said`` why, and the evidence that was compared, if any was."""
+
+    prepared: Prepared | None
+    said: str
+    log_evidence: dict[str, float] | None
+
+
+def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoice:
+    """Choose by the evidence; a TimeLimitError where there is no time to compare."""
     within = request._replace(deadline=_choosing_deadline(request))
     if not _gains_by_shapes(within):
-        said = "Curves and noise of other shapes gain nothing."
-        return carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
-    try:
-        prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
-    except TimeLimitError:
-        outcome, info = fit_scored(request, "linear", "unequal", engine)
-        info["choice"]["sentences"].append("The time limit left no time to compare models: noise is taken as normal.")
-        return outcome, info
-    few = request._replace(table=prepared.first)
-    linear = choose_among(few, ["linear"], noise, engine)
+        return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
+    prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
+    linear = choose_among(request._replace(table=prepared.first), ["linear"], noise, engine)
     best = max(linear.log_evidence.values())
     lead = log_evidence(prepared, request) - best
     compared = {**linear.log_evidence, "noise of any shape": best + lead}
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=said))
+        return NumberChoice(None, said, compared)
+    said = (
+        f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
+    )
+    return NumberChoice(prepared, said, compared)
+
+
+def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
+    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
+    whose noise may have any shape."""
+    try:
+        choice = choose_for_numbers(request, noise, engine)
+    except TimeLimitError:
+        outcome, info = fit_scored(request, "linear", "unequal", engine)
+        info["choice"]["sentences"].append(NO_TIME_TO_COMPARE)
+        return outcome, info
+    if choice.prepared is None:
+        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
     else:
-        outcome, info = fit_prepared(request, prepared, Mixed(), engine)
-        info["choice"]["sentences"].insert(
-            0,
-            f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal "
-            "noise.",
-        )
-    info["choice"]["log_evidence"] = compared
+        outcome, info = fit_prepared(request, choice.prepared, Mixed(), engine)
+        info["choice"]["sentences"].insert(0, choice.said)
+    if choice.log_evidence is not None:
+        info["choice"]["log_evidence"] = choice.log_evidence
     return outcome, info
 
 
@@ -248,8 +268,9 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     if request.parts:
         members.append(_without_shapes(request, prepared, engine))
         shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
-    predictive = MixedPredictive.of(prepared.table, prepared.logarithm)
-    outcome = averaged(members, shares, predictive, len(rows), stopped)
+    targets = mean_targets([member.diagnostics for member in members], shares).get("targets")
+    known = reference_table(prepared.table, None if targets is None else np.array(targets))
+    outcome = averaged(members, shares, MixedPredictive.of(known, prepared.logarithm), len(rows), stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -260,6 +281,12 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         sentences.append(
             f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
             "of them support is not stated as sure."
+        )
+    apart = int(rows_apart(prepared.table).sum())
+    if apart and request.careful is None and len(rows) > ALTERNATION:
+        sentences.append(
+            f"{apart:,} rows have a number far from all others of its column, perhaps a wrong entry: half of the parts "
+            "leave them out, and what hangs on them is not stated as sure."
         )
     by_shape: list[list[str]] = []
     if len(rows) > 1 and request.imputations == 1:
@@ -302,9 +329,7 @@ def _searched(
             continue
         try:
             report(0.0)
-            score = prepared.score
-            if request.parts:
-                score = prepared.tabulation.of_part(some, view_of(request.seed, number), on_progress=report)
+            score = _score_of_part(request, prepared, some, number, report)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
@@ -312,6 +337,7 @@ def _searched(
                 progress=partial(_forward, report),
                 deadline=_deadline(request, count - number + 1),
             )
+            outcome = with_targets(outcome, score)
         except KeyboardInterrupt:
             if not outcomes:
                 raise
@@ -324,6 +350,25 @@ def _searched(
         if number < count and left is not None and left <= 0:
             return outcomes, TIME_LIMIT
     return outcomes, None
+
+
+def _score_of_part(
+    request: Request, prepared: Prepared, rows: np.ndarray, number: int, report: Callable[..., None]
+) -> LocalScore:
+    """The score of a part of the rows, in the view that it takes of numbers; it sums over what environments changed."""
+    view = view_of(request.seed, number) if request.parts else EVERY
+    table = prepared.table
+    if table.environment is None:
+        return prepared.tabulation.of_part(rows, view, on_progress=report) if request.parts else prepared.score
+
+    def scored(chosen: Sequence[np.ndarray]) -> list[LocalScore]:
+        made: list[LocalScore] = []
+        for k, some in enumerate(chosen):
+            report(0.9 * k / len(chosen))
+            made.append(prepared.tabulation.of_part(rows[some], view))
+        return made
+
+    return prepare_rows(table.select(rows), scored, table.scale)
 
 
 def _forward(report: Callable[..., None], step: Progress) -> None:
@@ -341,7 +386,7 @@ def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
     """Each of several chains may be shorter: what one of them misses is a small share of the mean."""
     if not isinstance(engine, Orders) or engine != Orders() or searches < 4:
         return engine
-    return Orders(replicas=2, precision=0.02, max_sweeps=600)
+    return Orders(replicas=2, precision=0.02, max_sweeps=2000)
 
 
 def _problem(request: Request, prepared: Prepared, score: LocalScore, number: int) -> Problem:
@@ -352,13 +397,14 @@ def _problem(request: Request, prepared: Prepared, score: LocalScore, number: in
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
     values, kinds = by_ranks(prepared.table)
-    score = prepare_score(DegenerateGaussian(kinds=kinds), values, prepared.table.interventions)
-    return run(
+    score = prepare_contexts(DegenerateGaussian(kinds=kinds), replace(prepared.table, values=values))
+    outcome = run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
+    return with_targets(outcome, score)
 
 
 def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -19,6 +19,7 @@ from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
 from vcuda.fitting.parts import Careful
 from vcuda.fitting.spec import FitSpec
+from vcuda.fitting.targets import with_reference, with_targets
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.edge_prior import EdgePrior
@@ -90,15 +91,23 @@ class Request(NamedTuple):
         """The table with a score that was asked for."""
         marked = np.zeros(self.table.d, dtype=bool) if self.logarithm is None else self.logarithm
         if isinstance(self.table, Dataset):
-            return ScoredTable.prepare(self.table, spec, logarithm=marked, standardise=self.standardise)
+            return ScoredTable.prepare(
+                self.table, spec, logarithm=marked, standardise=self.standardise, changes=self.changes
+            )
         return ScoredTable.stream(
             self.table,
             spec,
             logarithm=marked,
             standardise=self.standardise,
+            changes=self.changes,
             on_progress=reading(self.progress),
             workers=self.workers,
         )
+
+    @property
+    def changes(self) -> Any:
+        """What environments may change."""
+        return self.spec.changes
 
     @property
     def rows_in_memory(self) -> Dataset:
@@ -117,7 +126,7 @@ def reading(progress: ProgressCallback) -> OnProgress:
 def fit_scored(
     request: Request, model: Any, noise: Noise | None, engine: str | Engine
 ) -> tuple[Outcome, dict[str, Any]]:
-    chosen, info = _score(request, model, noise, engine)
+    chosen, score_spec, info = _score(request, model, noise, engine)
     if engine == "auto":
         choice = choose_engine(chosen.score, over=request.edges.over, seconds=_seconds_for_engine(request))
         engine = choice.engine
@@ -128,7 +137,8 @@ def fit_scored(
         engine = ENGINES[engine].spec()
     cost = _foreseen(request, chosen, engine)
     problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges, prior=request.prior)
-    outcome = _run(request, engine, problem, info)
+    outcome = with_targets(_run(request, engine, problem, info), chosen.score)
+    outcome = with_reference(outcome, chosen, score_spec)
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
         info["choice"]["sentences"].append(note)
@@ -166,8 +176,8 @@ def _checkpointer_of(request: Request, engine: Any, info: dict[str, Any]) -> Che
 
 def _score(
     request: Request, model: Any, noise: Noise | None, engine: str | Engine
-) -> tuple[ScoredTable, dict[str, Any]]:
-    """The table with its score, chosen or as asked for, and what the run records about it."""
+) -> tuple[ScoredTable, ScoreSpec, dict[str, Any]]:
+    """The table with its score, chosen or as asked for, the spec of it, and what the run records about it."""
     if isinstance(model, str) and model == "auto":
         choice = _choose(request, noise, engine)
         candidate, scored = choice.candidate, choice.scored
@@ -186,7 +196,7 @@ def _score(
         scored = request.prepared(spec)
     described = name | {"score": type(spec).__name__, **to_json(spec)}
     logarithm = [name for name, taken in zip(request.table.names, scored.units.logarithm, strict=True) if taken]
-    return scored, {"model": described, "logarithm": logarithm, "choice": reasons}
+    return scored, spec, {"model": described, "logarithm": logarithm, "choice": reasons}
 
 
 def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:

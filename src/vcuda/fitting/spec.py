@@ -402,6 +402,33 @@ class FitSpec:
         stored_at=("interventions", "column"),
         as_found=True,
     )
+    contexts: Sequence[str] | None = option(
+        None,
+        "A column that says which environment (site, batch, experiment) a row comes from; nobody need know what each "
+        "environment changed.",
+        in_python="""Several columns name combinations. They are no variables. :meth:`Posterior.targets` says what
+        changed.""",
+        check=lambda value: names("contexts", value),
+        metavar="COLUMN",
+        part="table",
+        stored_at=("contexts", "columns"),
+        as_found=True,
+    )
+    reference: str | None = option(
+        None,
+        "The environment that the others are compared with. By default the one with most rows.",
+        check=lambda value: text_of("reference", value),
+        metavar="ENVIRONMENT",
+        part="table",
+        stored_at=("contexts", "reference"),
+        as_found=True,
+    )
+    changes: str = option(
+        "mechanisms",
+        "What environments may change: whole mechanisms (effects and noise of a column), or only its level (shifts).",
+        in_python="Only with ``contexts``.",
+        choices=("mechanisms", "shifts"),
+    )
     columns: Sequence[str] | None = option(
         None,
         "Take only these columns. The others are not read.",
@@ -551,12 +578,14 @@ class FitSpec:
     def open(self, data: Any, **how: Any) -> Dataset | StreamedTable:
         """The table, opened and checked; ``how`` is passed on to ``open_table``."""
         from vcuda.data.columns import ColumnChoice
+        from vcuda.data.contexts import ContextOptions
         from vcuda.data.conversion.kinds import TablePart
         from vcuda.data.examination import ReadOptions
         from vcuda.data.streaming import open_table
 
         options: dict[str, Any] = {
             "interventions": self.interventions,
+            "contexts": ContextOptions.of(self.contexts, self.reference),
             "streamed": self.streamed,
             "choice": ColumnChoice.of(self.columns, self.exclude, header=self.header),
             "how": ReadOptions.of(self.kinds, self.missing_values, self.strict),

@@ -13,7 +13,9 @@ from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
-from vcuda.models.interventions import prepare, prepare_streamed
+from vcuda.models import contexts
+from vcuda.models.contexts import Changes
+from vcuda.models.interventions import prepare_streamed
 from vcuda.models.prediction import Predictive
 from vcuda.models.protocol import LocalScore, ScoreSpec
 
@@ -30,11 +32,20 @@ class ScoredTable(NamedTuple):
     log_jacobian: float
 
     @classmethod
-    def prepare(cls, data: Dataset, spec: ScoreSpec, *, logarithm: np.ndarray, standardise: bool) -> ScoredTable:
-        """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score."""
+    def prepare(
+        cls,
+        data: Dataset,
+        spec: ScoreSpec,
+        *,
+        logarithm: np.ndarray,
+        standardise: bool,
+        changes: Changes = "mechanisms",
+    ) -> ScoredTable:
+        """Take the logarithms of the marked columns (d,), standardise all if asked to, and prepare the score;
+        ``changes`` says what environments may change."""
         table, units = rescaled(data, logarithm=logarithm, standardise=standardise)
         spec.check_spreads(table.source, table.names, table.scale)
-        return cls.of(data, table, prepare(spec, table.values, table.interventions), units)
+        return cls.of(data, table, contexts.prepare(spec, table, changes), units)
 
     @classmethod
     def of(cls, data: Dataset, table: Dataset, score: LocalScore, units: Scaling) -> ScoredTable:
@@ -49,6 +60,7 @@ class ScoredTable(NamedTuple):
         *,
         logarithm: np.ndarray,
         standardise: bool,
+        changes: Changes = "mechanisms",
         on_progress: OnProgress,
         workers: Workers = SERIAL,
     ) -> ScoredTable:
@@ -67,6 +79,8 @@ class ScoredTable(NamedTuple):
         if standardise and spec.depends_on_scale:
             logged = replace(logged, statistics=logged.statistics.standardised())
         spec.check_spreads(logged.source, logged.names, logged.scale)
+        if logged.contexts is not None:
+            return cls(logged, contexts.prepare_streamed(spec, logged.statistics, changes), units, log_jacobian)
         features = None
         functions = spec.features_of(
             (logged.sample.values - logged.mean) / logged.scale, zero=-logged.mean / logged.scale

@@ -142,6 +142,9 @@ class InterventionalScore(WrappedScore):
     def losses(self, target: int, parents: np.ndarray) -> np.ndarray:
         return np.asarray(self.of(target).losses(target, parents)) if self.free_rows[target] else np.zeros(len(parents))
 
+    def changes(self, target: int, parents: Sequence[int]) -> np.ndarray | None:
+        return self.of(target).changes(target, parents)
+
     def _judged(self, target: int, scores: np.ndarray) -> np.ndarray:
         """Scores of a target as they count: those of one that was never free are all the same."""
         scores = np.asarray(scores)
@@ -294,6 +297,9 @@ class InterventionalPredictive(Predictive):
     def local_score(self) -> LocalScore | None:
         scores = [found for part in self.parts if (found := part.local_score()) is not None]
         return _ByPart(scores, self.part_of) if len(scores) == len(self.parts) else None
+
+    def column_products(self, outcome: int) -> tuple[int, np.ndarray] | None:
+        return self.of(outcome)[0].column_products(outcome)
 
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "cells": self.cells, "parts": [part.config() for part in self.parts]}

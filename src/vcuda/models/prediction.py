@@ -221,6 +221,11 @@ class Predictive:
         """The score of sets of parents, in these units."""
         return None
 
+    def column_products(self, outcome: int) -> tuple[int, np.ndarray] | None:
+        """The number of rows in which a column was free, and the products ``(d, d)`` of all centred columns there, in
+        these units, for questions about regressions of that column; None where they are not kept."""
+        return None
+
     def fitted_table(self, names: Sequence[str]) -> Dataset | None:
         """The fitted rows in the user's units, as far as they are kept; None where they are not."""
         return None

@@ -284,6 +284,11 @@ class LocalScore:
         """Return the score of a table whose free cells have the score ``by_parts``; this one is that of all rows."""
         return by_parts
 
+    def changes(self, target: int, parents: Sequence[int]) -> np.ndarray | None:
+        """Return the probability (e,) that each environment changed the target, given its parents; None of rows that
+        come from one."""
+        return None
+
     # Slow sets ----------------------------------------------------------------------------------------------------
 
     def set_key(self, target: int, parents: Sequence[int]) -> SetKey:

@@ -202,6 +202,38 @@ def effect_of(posterior: Posterior, cause: str, outcome: str, *, draws: int | No
     return effect(found)
 
 
+def sensitivity(
+    posterior: Posterior, cause: str, outcome: str, *, data: Any = None, draws: int = 1000, seed: int = 0
+) -> Figure:
+    """The probability that the effect of ``cause`` on ``outcome`` holds against hidden causes of each strength.
+
+    The line across is a probability of .9; those upright are measured causes of the cause, as a yardstick.
+    """
+    found = posterior.sensitivity(cause, outcome, data=data, draws=draws, seed=seed)
+    figure = _figure(5.6, 4.0)
+    axes = figure.add_subplot()
+    axes.plot(100 * found.curve.strength, found.curve.probability, color=EDGE)
+    axes.axhline(0.9, color=FAINT, linewidth=0.8, linestyle="--")
+    for row in found.covariates.head(MOST_SERIES).itertuples():
+        axes.axvline(100 * float(row.strength), color=TRUTH, linewidth=0.9, linestyle=":")  # type: ignore[arg-type]
+        axes.text(
+            100 * float(row.strength),  # type: ignore[arg-type]
+            1.01,
+            shortened(str(row.covariate), 14),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=TRUTH,
+            parse_math=False,
+        )
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 1.1)
+    axes.set_xlabel("what a hidden cause explains of what is left of both, %")
+    _label(axes.set_ylabel, f"P(effect of {shortened(cause, 14)} on {shortened(outcome, 14)} holds)")
+    axes.set_title("How strong a hidden cause would have to be", fontsize=11)
+    return figure
+
+
 def residuals(posterior: Posterior, data: Any, column: str) -> Figure:
     """The residuals of a column against what its causes predict: a band of even width around zero if all is well.
 
@@ -272,6 +304,7 @@ PLOTS: dict[str, Callable[..., Figure]] = {
     "graph": graph,
     "edges": edge_heatmap,
     "effect": effect_of,
+    "sensitivity": sensitivity,
     "calibration": calibration,
     "trace": trace,
     "residuals": residuals,

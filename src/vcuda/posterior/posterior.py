@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.drivers import Drivers
     from vcuda.summaries.effects import Effect
     from vcuda.summaries.relations import Blanket, Paths
+    from vcuda.summaries.sensitivity import Sensitivity
     from vcuda.summaries.simulated_effects import SimulatedEffect
     from vcuda.summaries.structures import NamedGraph
     from vcuda.summaries.why import Why
@@ -54,6 +55,9 @@ class Outcome(NamedTuple):
     trace: dict[str, np.ndarray]
 
 
+# Graphs that are looked at for edges that hold with hidden causes: a share has a standard error of at most .016. Of
+# more columns a quarter of them, so that this takes a second at 1,000.
+HOLDING_DRAWS, MANY_COLUMNS = 1000, 200
 NOT_CHECKED = Checks(not_made="this posterior was made without them; posterior.checks(table) makes them")
 
 
@@ -116,8 +120,18 @@ class Posterior:
             columns=pd.Index(self.names, name="target"),
         )
 
+    @cached_property
+    def _holding(self) -> np.ndarray:
+        """The share of graphs in which each edge holds with hidden causes; never more than those that have it."""
+        draws = HOLDING_DRAWS if len(self.names) <= MANY_COLUMNS else HOLDING_DRAWS // 4
+        return np.minimum(self.sample(draws).y_structure_shares(), self._probabilities)
+
     def edges(self, *, minimum: float = 0.0) -> pd.DataFrame:
         """Every ordered pair with its probability, the surest first.
+
+        ``holds_with_hidden_causes`` is the share of sampled graphs in which the edge is also there if hidden
+        variables may cause several columns: the cause then has two causes of its own that are not joined to each other
+        nor to the effect (a strict Y-structure). It is small for most edges, also for many that are true.
 
         Parameters
         ----------
@@ -133,6 +147,7 @@ class Posterior:
                 "source": names[sources[order]],
                 "target": names[targets[order]],
                 "probability": probability[order],
+                "holds_with_hidden_causes": self._holding[sources[order], targets[order]],
             }
         )
 
@@ -274,6 +289,35 @@ class Posterior:
 
         return effects(self, draws=draws, seed=seed)
 
+    def sensitivity(
+        self, cause: str, outcome: str, *, data: Any = None, draws: int = 1000, seed: int = 0
+    ) -> Sensitivity:
+        """How strong a hidden common cause would have to be to explain the effect of ``cause`` on ``outcome`` away.
+
+        Its ``curve`` is the probability that the cause is upstream of the outcome and stays so if a hidden variable
+        explains up to such a share of what is left of both; ``covariates`` are the measured causes of the cause, as a
+        yardstick.
+
+        Parameters
+        ----------
+        data
+            The table that was fitted, where the run does not keep what is needed of it; linear, mixed, gp and
+            categorical models do.
+        """
+        from vcuda.summaries.sensitivity import sensitivity
+
+        return sensitivity(self, cause, outcome, data=data, draws=draws, seed=seed)
+
+    def targets(self, *, minimum: float = 0.0) -> pd.DataFrame:
+        """For a fit with ``contexts``: the probability that each environment changed each column, the surest first.
+
+        Columns ``environment``, ``column``, ``probability``; changes are against the reference environment, whose
+        mechanisms effects and predictions are about. Changes below ``minimum`` are left out.
+        """
+        from vcuda.summaries.contexts import targets
+
+        return targets(self, minimum=minimum)
+
     def drivers(self, target: str | None = None, *, most: int = 10, draws: int | None = None, seed: int = 0) -> Drivers:
         """What drives ``target``, by default that of the fit: its likely causes, the largest effect first.
 
@@ -361,7 +405,8 @@ class Posterior:
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
             total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
-            ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
+            ``truth``. ``"sensitivity"``: how strong a hidden cause of ``cause`` and ``outcome`` would have to be.
+            ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
             fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"`` against the row
             ``lag`` before.
         **options

@@ -50,10 +50,10 @@ def predict_rows(
             "this model gives edge probabilities and graphs, but no predictions; fit model linear, gp or additive "
             "for those"
         )
-    return predictive.predict(_parent_sets(drawn), len(drawn), values, names)
+    return predictive.predict(parent_sets(drawn), len(drawn), values, names)
 
 
-def _parent_sets(drawn: GraphSamples) -> Iterator[tuple[int, np.ndarray, list[int]]]:
+def parent_sets(drawn: GraphSamples) -> Iterator[tuple[int, np.ndarray, list[int]]]:
     """Node by node each set of parents that it has in some graph, and the graphs in which it has them."""
     size = len(drawn)
     graph = np.repeat(np.arange(size), drawn.edge_counts())

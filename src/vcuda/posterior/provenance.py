@@ -71,6 +71,7 @@ IF_THERE: dict[str, Check] = {
     "interventions": or_none(
         named(column=or_none(is_text), rows=mapping_of(is_text, named(set=is_count, alone=is_count)))
     ),
+    "contexts": or_none(named(columns=each(is_text), reference=is_text, rows=mapping_of(is_text, is_count))),
     "imputations": or_none(is_count),
     "careful": named(distance=is_count, sure_before=is_count, sure=is_count),
     "prior": or_none(

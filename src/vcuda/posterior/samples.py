@@ -13,7 +13,7 @@ import pandas as pd
 
 from vcuda.data.spreadsheets import as_cell, quoting
 from vcuda.errors import ConfigError, RunError
-from vcuda.graphs import is_acyclic_edges
+from vcuda.graphs import is_acyclic_edges, y_structures
 from vcuda.posterior.archives import UNREADABLE, read_arrays, save_arrays
 
 # Edges are stored in few bytes, and take forty where they are counted or followed.
@@ -154,16 +154,29 @@ class GraphSamples:
             np.add.at(shares, flat, np.repeat(self.weights[first:last], counts[first:last]))
         return np.minimum(shares, 1.0, out=shares).reshape(self.nodes, self.nodes)
 
+    def y_structure_shares(self) -> np.ndarray:
+        """The weighted share of samples in which each edge is there and stands in a strict Y-structure, ``(d, d)``."""
+        shares = np.zeros(self.nodes**2)
+        for first, last in self._stretches():
+            sources, targets, which = self._side_by_side(first, last)
+            holds = y_structures(sources, targets, (last - first) * self.nodes)
+            flat = sources[holds] % self.nodes * self.nodes + targets[holds] % self.nodes
+            np.add.at(shares, flat, self.weights[first:last][which[holds]])
+        return np.minimum(shares, 1.0, out=shares).reshape(self.nodes, self.nodes)
+
     def all_acyclic(self) -> bool:
         """Whether every sample is a DAG."""
-        counts = self.edge_counts()
         for first, last in self._stretches():
-            span = slice(self.offsets[first], self.offsets[last])
-            shift = np.repeat(np.arange(last - first) * self.nodes, counts[first:last])
-            ends = self.sources[span] + shift, self.targets[span] + shift
-            if not is_acyclic_edges(*ends, (last - first) * self.nodes):
+            sources, targets, _ = self._side_by_side(first, last)
+            if not is_acyclic_edges(sources, targets, (last - first) * self.nodes):
                 return False
         return True
+
+    def _side_by_side(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Some samples as one graph of separate parts: sources, targets, and the sample of each edge."""
+        span = slice(self.offsets[first], self.offsets[last])
+        which = np.repeat(np.arange(last - first), self.edge_counts()[first:last])
+        return self.sources[span] + which * self.nodes, self.targets[span] + which * self.nodes, which
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
         """First and last samples, the latter not included, of as many as make one large graph of separate parts.

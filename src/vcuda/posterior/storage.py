@@ -7,7 +7,6 @@ to make it again) and ``posterior.npz`` (all numbers). No pickle: loading a run 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from vcuda.arguments import plain
+from vcuda.arguments import finite
 from vcuda.checks.findings import Checks
 from vcuda.data.messages import shortened
 from vcuda.data.spreadsheets import as_cell, quoting
@@ -195,13 +194,4 @@ def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 def _json_bytes(content: Any) -> bytes:
     """JSON as people read it; numbers that JSON does not know (infinity) become null."""
-    return (json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {str(key): _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    content = plain(content)
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    return (json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -21,6 +21,7 @@ from vcuda.graphs import topological_order_edges
 from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.simulated_effects import POINTS, Change, Measure
 
 DRAWS = 1000
@@ -51,6 +52,8 @@ class CategoryEffect:
         That there is no directed path from cause to outcome, and so exactly no effect.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -60,6 +63,7 @@ class CategoryEffect:
     draws: np.ndarray
     probability_zero: float
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -128,7 +132,7 @@ class CategoryEffect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<CategoryEffect: {self.sentence}>"
@@ -176,6 +180,7 @@ def category_effect(
         draws=np.stack(found),
         probability_zero=apart / number,
         caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

@@ -33,8 +33,9 @@ LOW, HIGH = 0.1, 0.9
 # Causal models drawn for each effect: of several kinds or labels, and where functions bend. Of lines, all effects at
 # once, so many functions are drawn together.
 SIMULATED_DRAWS, CURVE_DRAWS, FUNCTIONS_DRAWN = 200, 40, 20_000
-# A direction is called open, and a cause called direct, from these probabilities on.
-OPEN, DIRECT = 0.1, 0.5
+# A direction is called open when the target is upstream with this probability, or an edge on the way the other way
+# round; a cause is called direct from the last one on.
+OPEN, OPEN_ON_THE_WAY, DIRECT = 0.1, 0.2, 0.5
 COLUMNS = [
     "driver",
     "direct",
@@ -290,7 +291,7 @@ def _hangs_on(posterior: Posterior, agreed: NamedGraph, node: int, goal: int, be
         said.append(f"the direction is open: with {in_percent(below)} it is {names[goal]} that drives {names[node]}")
     else:
         edges = agreed.edges()
-        uncertain = edges[edges.opposite >= OPEN * (edges.probability + edges.opposite)]
+        uncertain = edges[edges.opposite >= OPEN_ON_THE_WAY * (edges.probability + edges.opposite)]
         unsettled = between(zip(uncertain.source, uncertain.target, strict=True))
         if unsettled:
             said.append(f"the direction of {edges_in_words(unsettled, most=2)} is open")

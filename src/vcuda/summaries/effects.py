@@ -24,6 +24,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.sensitivity import holding_strengths, line_beside
 from vcuda.summaries.simulated_effects import SimulatedEffect, checked_settings, simulated_effect
 from vcuda.summaries.upstream import Upstream
 
@@ -53,6 +54,8 @@ class Effect:
         Whether the curve is a straight line in every draw.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -62,6 +65,7 @@ class Effect:
     curve: pd.DataFrame
     linear: bool
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     @property
     def mean(self) -> float:
@@ -91,7 +95,7 @@ class Effect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<Effect: {self.sentence}>"
@@ -154,6 +158,7 @@ def effect(
         curve=pd.DataFrame({"x": values, "mean": curves.mean(axis=0), "low": low, "high": high}),
         linear=linear,
         caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 
@@ -161,7 +166,9 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     """The total effects of all ordered pairs at once, for linear models of columns as they are.
 
     ``cause``, ``outcome``, posterior ``mean``, the 90 % interval from ``low`` to ``high``, and ``probability_zero``,
-    that there is no directed path; the surest first. ``attrs["caveat"]`` says what they assume.
+    that there is no directed path; the surest first. ``holds_up_to`` is the share of both columns that a hidden common
+    cause may explain while the effect still holds with a probability of .9 (see :func:`sensitivity`).
+    ``attrs["caveat"]`` says what they assume.
     """
     check_draws(draws)
     nodes = len(posterior.names)
@@ -198,6 +205,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
     order = np.argsort(zero[causes, outcomes], kind="stable")
     which = causes[order], outcomes[order]
     names = np.asarray(posterior.names, dtype=object)
+    strengths = holding_strengths(posterior, draws=draws, seed=seed)
     table = pd.DataFrame(
         {
             "cause": names[which[0]],
@@ -206,6 +214,7 @@ def effects(posterior: Posterior, *, draws: int = LINEAR_DRAWS, seed: int = 0) -
             "low": low[which],
             "high": high[which],
             "probability_zero": zero[which],
+            **({} if strengths is None else {"holds_up_to": strengths[which]}),
         }
     )
     table.attrs["caveat"] = posterior.caveat

@@ -78,7 +78,7 @@ def paths(posterior: Posterior, source: str, target: str, *, most: int = 10, dra
         raise ConfigError(f"most must be at least 1, got {most}")
     start, goal = two_positions(posterior.names, source, target)
     samples = posterior.sample(draws, seed=seed)
-    leads = _leads_to(samples, goal)
+    leads = leads_to(samples, goal)
     present = _presence(samples)
     found: list[tuple[tuple[int, ...], float]] = []
     # Heap entries: minus the share of samples, length (shorter paths first among equals), nodes.
@@ -122,7 +122,7 @@ def _presence(samples: GraphSamples) -> dict[int, dict[int, np.ndarray]]:
     return present
 
 
-def _leads_to(samples: GraphSamples, goal: int) -> np.ndarray:
+def leads_to(samples: GraphSamples, goal: int) -> np.ndarray:
     """Whether node i is the goal or upstream of it in each sample, ``(d, s)``."""
     leads = np.zeros((samples.nodes, len(samples)), dtype=bool)
     for k in range(len(samples)):

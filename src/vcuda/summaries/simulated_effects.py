@@ -23,6 +23,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.upstream import Upstream
 
 DRAWS, ROWS = 200, 128
@@ -36,6 +37,11 @@ class Measure(NamedTuple):
 
     words: str
     unit: str = ""
+
+    @property
+    def of(self) -> str:
+        """What changes: of a ratio, what is divided."""
+        return self.words.removeprefix("ratio of ")
 
     @property
     def percent(self) -> str:
@@ -68,7 +74,7 @@ class Change(NamedTuple):
         """``+12.3 percentage points (90 % interval +8.1 to +16.0)``."""
         low, high = self.interval
         unit = f" {self.measure.unit}" if self.measure.unit else ""
-        return f"{_signed(self.mean)}{unit} (90 % interval {_signed(low)} to {_signed(high)})"
+        return f"{signed(self.mean)}{unit} (90 % interval {signed(low)} to {signed(high)})"
 
     @property
     def in_words(self) -> str:
@@ -83,8 +89,7 @@ class Change(NamedTuple):
             where = ", from {} to {}".format(*ends)
         if self.measure.unit == "times":
             verb = "multiplies" if low >= 1 or high <= 1 else "changes"
-            of = self.measure.words.removeprefix("ratio of ")
-            return f"{verb} {of} by {self.mean:.3g} (90 % interval {low:.3g} to {high:.3g}){where}"
+            return f"{verb} {self.measure.of} by {self.mean:.3g} (90 % interval {low:.3g} to {high:.3g}){where}"
         unit = f" {self.measure.unit}" if self.measure.unit else ""
         if low >= 0 or high <= 0:
             verb, (least, most) = ("raises", (low, high)) if low >= 0 else ("lowers", (-high, -low))
@@ -117,6 +122,8 @@ class SimulatedEffect:
         That there is no directed path from cause to outcome, and so exactly no effect.
     caveat
         What no table can show and the effect assumes; where the model checks warn, that they do.
+    hidden_cause
+        How strong a hidden common cause would have to be to explain the effect away; empty where that is not known.
     """
 
     cause: str
@@ -130,6 +137,7 @@ class SimulatedEffect:
     reference: int
     probability_zero: float
     caveat: str = ASSUMED
+    hidden_cause: str = ""
 
     # What changes -----------------------------------------------------------------------------------------------------
 
@@ -300,7 +308,7 @@ class SimulatedEffect:
     @property
     def sentence(self) -> str:
         """The answer in words, and what it assumes."""
-        return f"{self.answer} {self.caveat}"
+        return " ".join(filter(None, (self.answer, self.caveat, self.hidden_cause)))
 
     def __repr__(self) -> str:
         return f"<SimulatedEffect: {self.sentence}>"
@@ -310,7 +318,8 @@ def _value(value: float, measure: Measure) -> str:
     return f"{value:.1f}{measure.percent}" if measure.percent else _plain(value, "")
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A number with its sign, in three or four digits."""
     return _plain(value, "+")
 
 
@@ -377,6 +386,7 @@ def simulated_effect(
         reference=int(np.argmax(counts)),
         probability_zero=apart / number,
         caveat=posterior.caveat,
+        hidden_cause=line_beside(posterior, cause, outcome),
     )
 
 

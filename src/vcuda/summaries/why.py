@@ -203,6 +203,11 @@ def why(
     columns and 1,000 rows about 20.
     """
     pair = two_positions(posterior.names, cause, effect)
+    if posterior.provenance.get("contexts"):
+        raise ConfigError(
+            "why does not know what environments add to the certainty of an edge: posterior.targets() (vcuda targets) "
+            "says what they changed; for the other sources fit the rows of one environment, without contexts"
+        )
     if subsamples is not None:
         subsamples = whole_number("subsamples", subsamples, least=1)
     asked = _Asked(posterior, pair, data, subsamples, progress or silent)

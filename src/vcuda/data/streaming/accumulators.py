@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from vcuda.data.contexts import Cells
 from vcuda.data.messages import shortened
 from vcuda.data.moments import Moments, merge
 from vcuda.data.raw_table import FloatArray
@@ -18,20 +19,22 @@ from vcuda.data.streaming.statistics import Regime, Sample
 from vcuda.data.streaming.streams import Stream
 from vcuda.errors import DataError
 
-# Products are kept for each set of targets; this many bytes of them are still no burden.
+# Products are kept for each set of targets in each environment; this many bytes of them are still no burden.
 REGIME_BYTES = 400_000_000
+# What was set in some rows, by position, and the context cells that name their environment.
+Stratum = tuple[tuple[int, ...], Cells]
 
 
 class Gathering:
-    """Moments by regime and the checksum, of the blocks that have been seen."""
+    """Moments by regime and environment, and the checksum, of the blocks that have been seen."""
 
     def __init__(self, stream: Stream, *, width: int | None = None) -> None:
         self.stream = stream
         self.width = width or len(stream.names)
         self.checksum = np.zeros(len(stream.names) + 1, dtype=np.uint64)
-        self._moments: dict[tuple[int, ...], Moments] = {}
-        self._of_file: dict[tuple[int, ...], Moments] = {}
-        self._numbers: dict[tuple[int, ...], int] = {}
+        self._moments: dict[Stratum, Moments] = {}
+        self._of_file: dict[Stratum, Moments] = {}
+        self._numbers: dict[Stratum, int] = {}
 
     def see(self, block: Block) -> None:
         """Take the block's cells, as they stand in the table, into the checksum, which is meant to overflow."""
@@ -42,28 +45,29 @@ class Gathering:
             mixed ^= bits
             mixed *= weights
             self.checksum[k : k + 1] += mixed.sum()
-        labels = [json.dumps(targets).encode() for targets in block.targets]
+        # Without contexts the checksum is what it was before there were any.
+        labels = [json.dumps([targets, own] if own else targets).encode() for targets, own in block.strata()]
         codes = [int.from_bytes(hashlib.sha256(label).digest()[:8], "little") for label in labels]
         self.checksum[-1:] += (np.array(codes, dtype=np.uint64)[block.regime] * weights).sum()
 
     def add(self, block: Block, values: FloatArray) -> npt.NDArray[np.intp]:
         """Add rows (n_b, width) that belong to the block's, and return the number of each row's regime."""
-        numbers = np.array([self._number(targets) for targets in block.targets], dtype=np.intp)
-        for targets, rows in _by_regime(block, values):
-            so_far = self._of_file.get(targets)
+        numbers = np.array([self._number(stratum) for stratum in block.strata()], dtype=np.intp)
+        for stratum, rows in _by_regime(block, values):
+            so_far = self._of_file.get(stratum)
             new = Moments.of(rows)
-            self._of_file[targets] = new if so_far is None else merge(so_far, new)
+            self._of_file[stratum] = new if so_far is None else merge(so_far, new)
         return numbers[block.regime]
 
     def end_file(self) -> None:
         """Add what was seen of a file to the table's."""
-        for targets, moments in self._of_file.items():
-            self._moments[targets] = merge(self._moments[targets], moments)
+        for stratum, moments in self._of_file.items():
+            self._moments[stratum] = merge(self._moments[stratum], moments)
         self._of_file = {}
 
     def absorb(self, other: Gathering) -> npt.NDArray[np.intp]:
         """Add what another one saw of a file that comes next; returns this one's numbers of the other's regimes."""
-        numbers = np.array([self._number(targets) for targets in other._numbers], dtype=np.intp)
+        numbers = np.array([self._number(stratum) for stratum in other._numbers], dtype=np.intp)
         self.checksum += other.checksum
         self._of_file = other._moments
         self.end_file()
@@ -76,34 +80,43 @@ class Gathering:
 
     def regimes(self) -> dict[Regime, Moments]:
         """The moments of each regime, by the names of what was set, in the order in which they first came."""
-        names = self.stream.names
-        return {tuple(names[k] for k in targets): moments for targets, moments in self._moments.items()}
+        found: dict[Regime, Moments] = {}
+        for (targets, _), moments in self.strata().items():
+            found[targets] = merge(found[targets], moments) if targets in found else moments
+        return found
 
-    def _number(self, targets: tuple[int, ...]) -> int:
-        if targets not in self._numbers:
-            self._numbers[targets] = len(self._numbers)
-            self._moments[targets] = Moments.none(self.width)
+    def strata(self) -> dict[tuple[Regime, Cells], Moments]:
+        """The moments of each regime in each environment, in the order in which they first came."""
+        names = self.stream.names
+        return {(tuple(names[k] for k in targets), own): found for (targets, own), found in self._moments.items()}
+
+    def _number(self, stratum: Stratum) -> int:
+        if stratum not in self._numbers:
+            self._numbers[stratum] = len(self._numbers)
+            self._moments[stratum] = Moments.none(self.width)
             needed = len(self._numbers) * 8 * self.width**2
             if len(self._numbers) > 1 and needed > REGIME_BYTES:
+                by_context = bool(self.stream.contexts)
+                column = self.stream.contexts[0] if by_context else self.stream.target_column
+                what, rare = ("environments", "environments") if by_context else ("sets of targets", "targets")
                 raise DataError(
-                    f"{self.stream.source}: column {shortened(self.stream.target_column)} has {len(self._numbers):,} "
-                    f"or more sets of targets, and the products of {self.width:,} columns are kept for each, "
-                    f"more than {REGIME_BYTES / 1e6:,.0f} MB: leave out columns, or give rare targets tables of "
-                    "their own."
+                    f"{self.stream.source}: column {shortened(column)} has {len(self._numbers):,} or more {what}, and "
+                    f"the products of {self.width:,} columns are kept for each, more than {REGIME_BYTES / 1e6:,.0f} "
+                    f"MB: leave out columns, or give rare {rare} tables of their own."
                 )
-        return self._numbers[targets]
+        return self._numbers[stratum]
 
 
-def _by_regime(block: Block, values: FloatArray) -> Iterator[tuple[tuple[int, ...], FloatArray]]:
+def _by_regime(block: Block, values: FloatArray) -> Iterator[tuple[Stratum, FloatArray]]:
     """The rows of each regime; nothing is copied where there is one."""
     if len(block.targets) == 1:
-        yield block.targets[0], values
+        yield block.strata()[0], values
         return
     order = np.argsort(block.regime, kind="stable")
     by_column = np.take(values.T, order, axis=1)
     ends = np.cumsum(np.bincount(block.regime, minlength=len(block.targets)))
-    for targets, start, end in zip(block.targets, [0, *ends[:-1]], ends, strict=True):
-        yield targets, by_column[:, start:end].T
+    for stratum, start, end in zip(block.strata(), [0, *ends[:-1]], ends, strict=True):
+        yield stratum, by_column[:, start:end].T
 
 
 def _row_weights(start: int, rows: int) -> npt.NDArray[np.uint64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from vcuda.data.checks import LARGEST_VALUE, check_cells
 from vcuda.data.columns import left_out
+from vcuda.data.contexts import Cells, check_cells_named
 from vcuda.data.in_memory import cells_from_arrow
 from vcuda.data.interventions import set_cells
 from vcuda.data.messages import shortened
@@ -46,6 +48,7 @@ class Block(NamedTuple):
     ``values`` (n_b, d), each column contiguous; ``start``, the first row's place in the whole table; ``least`` and
     ``largest`` (d,) of these rows; ``targets``, the sets of columns that some of these rows say were set, by position,
     and ``regime`` (n_b,), which of the sets each row has. Without a column of targets there is one set, the empty one.
+    With context columns a set stands once for each environment: ``environments`` has the context cells of each set.
     """
 
     values: FloatArray
@@ -54,6 +57,11 @@ class Block(NamedTuple):
     largest: FloatArray
     targets: tuple[tuple[int, ...], ...]
     regime: npt.NDArray[np.intp]
+    environments: tuple[Cells, ...] = ((),)
+
+    def strata(self) -> list[tuple[tuple[int, ...], Cells]]:
+        """What was set in the rows of each regime, and the environment that they come from."""
+        return list(zip(self.targets, self.environments, strict=True))
 
 
 class BlockReader:
@@ -61,12 +69,16 @@ class BlockReader:
 
     kind: str
 
-    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None) -> None:
+    def __init__(
+        self, raw: RawTable, names: Sequence[str], target_column: str | None, contexts: Sequence[str] = ()
+    ) -> None:
         self.raw, self.names, self.target_column = raw, names, target_column
         # As they stand in the file, which may have spaces around names, and another order than the first file.
         written = {name.strip(): name for name in raw.names}
         self.columns = [written[name] for name in names]
         self.target = None if target_column is None else written[target_column]
+        self.contexts = contexts
+        self.context_columns = [written[name] for name in contexts]
         self.done, self.share = 0, 0.0
         # How numbers are written in columns of text, as the first block shows it, by the name in the file.
         self.styles: dict[str, NumberStyle] = {}
@@ -95,7 +107,10 @@ class BlockReader:
         if not ((least >= -LARGEST_VALUE) & (largest <= LARGEST_VALUE)).all():
             self._refuse(by_column.T)
         targets, regime = self._regimes(batch)
-        return Block(by_column.T, start + self.done, least, largest, targets, regime)
+        environments: tuple[Cells, ...] = ((),) * len(targets)
+        if self.contexts:
+            targets, environments, regime = self._strata(batch, targets, regime)
+        return Block(by_column.T, start + self.done, least, largest, targets, regime, environments)
 
     def _numbers(self, batch: Any, column: str) -> Any:
         import pyarrow as pa
@@ -188,24 +203,52 @@ class BlockReader:
     def _regimes(self, batch: Any) -> tuple[tuple[tuple[int, ...], ...], npt.NDArray[np.intp]]:
         if self.target is None:
             return ((),), np.zeros(batch.num_rows, dtype=np.intp)
-        cells = batch.column(self.target)
-        if str(cells.type).startswith("dictionary"):
-            cells = cells.dictionary_decode()
-        # Few labels for many rows: each is understood once.
-        encoded = cells.dictionary_encode(null_encoding="encode")
-        codes = encoded.indices.to_numpy().astype(np.intp)
+        labels, codes = _labels_and_codes(batch.column(self.target))
         held = set_cells(
-            as_labels(encoded.dictionary.to_pylist()),
+            labels,
             self.names,
             column=self.target_column or "",
             source=self.raw.source,
-            place=lambda label: self._place(int(np.argmax(codes == label))),
-            left_out=left_out(self.raw, self.names, self.target_column),
+            place=partial(self._place_of_label, codes),
+            left_out=left_out(self.raw, self.names, self.target_column) - set(self.contexts),
         )
         sets = [tuple(np.flatnonzero(row).tolist()) for row in held]
         targets = tuple(dict.fromkeys(sets))
         return targets, np.array([targets.index(each) for each in sets], dtype=np.intp)[codes]
 
+    def _strata(
+        self, batch: Any, targets: tuple[tuple[int, ...], ...], regime: npt.NDArray[np.intp]
+    ) -> tuple[tuple[tuple[int, ...], ...], tuple[Cells, ...], npt.NDArray[np.intp]]:
+        """The sets of targets once for each environment, the environment of each, and which of them each row has."""
+        number = regime
+        cells: list[tuple[int, ...]] = [(own,) for own in range(len(targets))]
+        by_column: list[list[str]] = []
+        for column, name in zip(self.context_columns, self.contexts, strict=True):
+            labels, codes = _labels_and_codes(batch.column(column))
+            check_cells_named(labels, name, self.raw.source, partial(self._place_of_label, codes))
+            by_column.append(labels)
+            present, number = np.unique(number * len(labels) + codes, return_inverse=True)
+            cells = [(*cells[both // len(labels)], both % len(labels)) for both in present.tolist()]
+        sets = tuple(targets[own[0]] for own in cells)
+        environments = tuple(
+            tuple(labels[code] for labels, code in zip(by_column, own[1:], strict=True)) for own in cells
+        )
+        return sets, environments, number.astype(np.intp).reshape(-1)
+
+    def _place_of_label(self, codes: npt.NDArray[np.intp], label: int) -> str:
+        """The first row that has a label."""
+        return self._place(int(np.argmax(codes == label)))
+
     def wanted(self) -> list[str]:
-        """The columns to read, as they stand in the file."""
-        return self.columns if self.target is None else [*self.columns, self.target]
+        """The columns to read, as they stand in the file, each once."""
+        also = [] if self.target is None else [self.target]
+        return list(dict.fromkeys([*self.columns, *also, *self.context_columns]))
+
+
+def _labels_and_codes(cells: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """The different cells of a column as text, and which of them each row has."""
+    if str(cells.type).startswith("dictionary"):
+        cells = cells.dictionary_decode()
+    # Few labels for many rows: each is understood once.
+    encoded = cells.dictionary_encode(null_encoding="encode")
+    return as_labels(encoded.dictionary.to_pylist()), encoded.indices.to_numpy().astype(np.intp)

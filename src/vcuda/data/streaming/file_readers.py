@@ -51,8 +51,10 @@ def cells_on_disk(path: Path, *, enough: float) -> float:
 class FileReader(BlockReader):
     """One pass over one file."""
 
-    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None) -> None:
-        super().__init__(raw, names, target_column)
+    def __init__(
+        self, raw: RawTable, names: Sequence[str], target_column: str | None, contexts: Sequence[str] = ()
+    ) -> None:
+        super().__init__(raw, names, target_column, contexts)
         self.path = Path(raw.source)
         self.kind = FILE_KINDS[extension_of(self.path)[0]]
 
@@ -144,7 +146,8 @@ class FileReader(BlockReader):
         types = {} if first is None else {field.name: field.type for field in first.schema}
         numeric = [name for name, kind in types.items() if str(kind) in {"int64", "double", "null"}]
         types |= dict.fromkeys(numeric, pa.float64())
-        return types | ({} if self.target is None else {self.target: pa.string()})
+        aside = [*self.context_columns, *([] if self.target is None else [self.target])]
+        return types | dict.fromkeys(aside, pa.string())
 
     def _text_pieces(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         import pyarrow as pa

@@ -79,8 +79,16 @@ class PartitionReader(BlockReader):
 
     kind = "arrow"
 
-    def __init__(self, raw: RawTable, names: Sequence[str], target_column: str | None, table: Any, start: int) -> None:
-        super().__init__(replace(raw, place=lambda row: data_row(start + row)), names, target_column)
+    def __init__(
+        self,
+        raw: RawTable,
+        names: Sequence[str],
+        target_column: str | None,
+        table: Any,
+        start: int,
+        contexts: Sequence[str] = (),
+    ) -> None:
+        super().__init__(replace(raw, place=lambda row: data_row(start + row)), names, target_column, contexts)
         self.table = table
 
     def batches(self, most: int) -> Iterator[Any]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vcuda.data.checks import check_cells, check_scales
 from vcuda.data.columns import EVERY_COLUMN, ColumnChoice
+from vcuda.data.contexts import NO_CONTEXTS, ContextOptions
 from vcuda.data.dataset import Dataset
 from vcuda.data.examination import TableError
 from vcuda.data.interventions import FEWEST_FREE_ROWS
@@ -50,6 +51,7 @@ def gather(
     path: Any,
     *,
     interventions: str | None = None,
+    contexts: ContextOptions = NO_CONTEXTS,
     choice: ColumnChoice = EVERY_COLUMN,
     logarithm: npt.ArrayLike | None = None,
     sample_rows: int = SAMPLE_ROWS,
@@ -65,6 +67,8 @@ def gather(
         A file, a folder of files or a Dask DataFrame, as `streams.open_stream` takes it.
     interventions
         The name of a column that says for each row what was set.
+    contexts
+        The columns that name the environment of each row; moments are then kept for each environment apart.
     choice
         Which columns to take; d of them.
     logarithm
@@ -80,7 +84,7 @@ def gather(
     """
     if sample_rows < 1:
         raise ConfigError(f"sample_rows must be at least 1, got {sample_rows}")
-    stream = open_stream(path, interventions=interventions, choice=choice)
+    stream = open_stream(path, interventions=interventions, contexts=contexts.columns, choice=choice)
     marked = _checked_marks(logarithm, len(stream.names))
     size = min(sample_rows, max(1, SAMPLE_CELLS // len(stream.names)))
     work = _Work(stream, _AsTheyAre(marked), len(stream.names), stream.block_rows(), (size, seed))
@@ -89,7 +93,7 @@ def gather(
     regimes = gathering.regimes()
     moments = merged(regimes.values(), len(stream.names))
     _check_spread(stream, moments, regimes)
-    return Statistics(
+    found = Statistics(
         stream.names,
         moments,
         regimes,
@@ -100,7 +104,11 @@ def gather(
         marked,
         stream.notes,
         choice.header,
+        contexts,
+        gathering.strata() if contexts else None,
     )
+    _ = found.environments  # refused where they cannot show anything
+    return found
 
 
 def gather_features(
@@ -129,7 +137,12 @@ def gather_features(
     DataError
         Also when the table is not the one that the statistics are about.
     """
-    stream = open_stream(path, interventions=statistics.target_column, choice=statistics.choice)
+    stream = open_stream(
+        path,
+        interventions=statistics.target_column,
+        contexts=statistics.asked.columns,
+        choice=statistics.choice,
+    )
     columns = len(stream.names)
     if stream.names != statistics.names:
         raise DataError(f"{stream.source}: its columns are not those that the statistics are about: gather them again.")

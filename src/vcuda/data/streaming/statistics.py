@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.columns import ColumnChoice
+from vcuda.data.contexts import NO_CONTEXTS, Cells, ContextOptions, Contexts, contexts_of
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import Moments, merged
 from vcuda.data.raw_table import FloatArray
@@ -22,7 +23,7 @@ Regime = tuple[str, ...]
 
 class Sample(NamedTuple):
     """Rows drawn uniformly without replacement: ``rows`` (s,) their places in the table, ascending, ``values`` (s, d),
-    and ``regime`` (s,), which of the table's regimes each has."""
+    and ``regime`` (s,), which of the table's regimes, or of its strata where it has contexts, each has."""
 
     rows: npt.NDArray[np.int64]
     values: FloatArray
@@ -57,6 +58,10 @@ class Statistics:
         What the checks found that does not forbid a fit.
     header
         Whether the first line of a text file holds the names.
+    asked
+        The columns that name the environment of each row, and the reference that was asked for.
+    strata
+        The moments of each regime in each environment, by the cells of the context columns; None without contexts.
     """
 
     names: tuple[str, ...]
@@ -69,6 +74,18 @@ class Statistics:
     logarithm: npt.NDArray[np.bool_]
     notes: tuple[str, ...] = ()
     header: bool = True
+    asked: ContextOptions = NO_CONTEXTS
+    strata: Mapping[tuple[Regime, Cells], Moments] | None = None
+
+    @cached_property
+    def environments(self) -> tuple[Contexts, list[Cells]] | None:
+        """The environments, and the context cells of each; None where there are none."""
+        if self.strata is None:
+            return None
+        counts: dict[Cells, int] = {}
+        for (_, cells), moments in self.strata.items():
+            counts[cells] = counts.get(cells, 0) + moments.rows
+        return contexts_of(self.asked, counts, self.source)
 
     @property
     def choice(self) -> ColumnChoice:
@@ -98,6 +115,9 @@ class Statistics:
         """A sha256, in hexadecimal, of names, number of rows and checksum: equal tables have equal fingerprints."""
         digest = hashlib.sha256(json.dumps([self.names, self.rows]).encode())
         digest.update(self.checksum.astype("<u8").data)
+        if self.environments is not None:
+            contexts = self.environments[0]
+            digest.update(json.dumps([contexts.columns, contexts.reference]).encode())
         return digest.hexdigest()
 
     def standardised(self) -> Statistics:
@@ -109,8 +129,9 @@ class Statistics:
             return Moments(moments.rows, (moments.mean - mean) / scale, moments.gram / np.outer(scale, scale), *ends)
 
         regimes = {targets: of(moments) for targets, moments in self.regimes.items()}
+        strata = None if self.strata is None else {key: of(moments) for key, moments in self.strata.items()}
         sample = self.sample._replace(values=(self.sample.values - mean) / scale)
-        return replace(self, moments=of(self.moments), regimes=regimes, sample=sample)
+        return replace(self, moments=of(self.moments), regimes=regimes, sample=sample, strata=strata)
 
     def where_free(self, name: str) -> Moments:
         """The moments of the rows in which a column was not set, which show what it depends on."""
@@ -119,10 +140,16 @@ class Statistics:
     def sampled(self) -> Dataset:
         """The sample as a table in memory, for what needs rows: quantiles, a choice of logarithms, a quick look."""
         held = np.zeros(self.sample.values.shape, dtype=bool)
-        for k, targets in enumerate(self.regimes):
+        regimes = list(self.regimes) if self.strata is None else [targets for targets, _ in self.strata]
+        for k, targets in enumerate(regimes):
             held[np.ix_(self.sample.regime == k, [self.names.index(name) for name in targets])] = True
         source = f"{len(held):,} of {self.rows:,} rows of {self.source}"
-        return Dataset(self.names, self.sample.values, source, self.notes, interventions=held if held.any() else None)
+        table = Dataset(self.names, self.sample.values, source, self.notes, interventions=held if held.any() else None)
+        if self.strata is None or self.environments is None:
+            return table
+        contexts, cells = self.environments
+        codes = np.array([cells.index(own) for _, own in self.strata], dtype=np.intp)[self.sample.regime]
+        return replace(table, contexts=contexts.with_rows(codes), environment=codes)
 
 
 @dataclass(frozen=True, eq=False)

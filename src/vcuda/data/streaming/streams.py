@@ -51,6 +51,7 @@ class Stream:
     target_column: str | None = None
     notes: tuple[str, ...] = ()
     tables: tuple[Any, ...] | None = None
+    contexts: tuple[str, ...] = ()
 
     def block_rows(self, width: int | None = None) -> int:
         """How many rows a block has, for rows that become ``width`` numbers (d unless said)."""
@@ -91,7 +92,7 @@ class Stream:
 
         if self.tables is not None:
             return None
-        reader = FileReader(self.files[0], self.names, self.target_column)
+        reader = self._file_reader(0)
         with closing(reader.batches(rows)) as batches:
             first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
@@ -109,7 +110,7 @@ class Stream:
         """How many rows one of the files has; of text all of it must be read."""
         if table is not None:
             return len(table)
-        return FileReader(self.files[number], self.names, self.target_column).rows()
+        return self._file_reader(number).rows()
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -120,16 +121,25 @@ class Stream:
 
     def _reader(self, number: int, start: int, table: Any) -> BlockReader:
         if table is None and self.tables is None:
-            return FileReader(self.files[number], self.names, self.target_column)
+            return self._file_reader(number)
         computed = table if table is not None or self.tables is None else self.tables[number].compute()
-        return PartitionReader(self.files[number], self.names, self.target_column, computed, start)
+        return PartitionReader(self.files[number], self.names, self.target_column, computed, start, self.contexts)
+
+    def _file_reader(self, number: int) -> FileReader:
+        return FileReader(self.files[number], self.names, self.target_column, self.contexts)
 
     def described(self) -> RawTable:
         """The whole table as the checks of small tables take one, for messages that are about no single file."""
         return replace(self.files[0], source=self.source)
 
 
-def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnChoice = EVERY_COLUMN) -> Stream:
+def open_stream(
+    data: Any,
+    *,
+    interventions: str | None = None,
+    contexts: tuple[str, ...] = (),
+    choice: ColumnChoice = EVERY_COLUMN,
+) -> Stream:
     """Open a table that need not fit into memory; only its names are read, and checked as `as_dataset` does.
 
     Parameters
@@ -140,33 +150,35 @@ def open_stream(data: Any, *, interventions: str | None = None, choice: ColumnCh
         are left out. Or a Dask DataFrame, which is read partition by partition.
     interventions
         The name of a column that says for each row what was set, as `as_dataset` takes it.
+    contexts
+        The columns that name the environment of each row.
     choice
         Which columns to take. The others are neither read nor checked.
     """
     if is_partitioned(data):
         refuse_without_header(choice.header, "a Dask DataFrame is")
         whole = described(data)
-        names, notes = _names_of((whole,), interventions, choice)
+        names, notes = _names_of((whole,), interventions, contexts, choice)
         at = {name.strip(): k for k, name in enumerate(whole.names)}
-        wanted = names if interventions is None else (*names, interventions)
+        wanted = dict.fromkeys((*names, *(() if interventions is None else (interventions,)), *contexts))
         tables = tuple(narrowed(data, [at[name] for name in wanted]).to_delayed())
-        return Stream(SOURCE, names, (whole,) * len(tables), interventions, notes, tables)
+        return Stream(SOURCE, names, (whole,) * len(tables), interventions, notes, tables, contexts)
     given = Path(data).expanduser()
     paths = _files_in(given) if given.is_dir() else [existing_file(given)]
     files = tuple(from_path(each, header=choice.header) for each in paths)
-    names, notes = _names_of(files, interventions, choice)
-    return Stream(str(given), names, files, interventions, notes)
+    names, notes = _names_of(files, interventions, contexts, choice)
+    return Stream(str(given), names, files, interventions, notes, contexts=contexts)
 
 
 def _names_of(
-    files: Sequence[RawTable], interventions: str | None, choice: ColumnChoice
+    files: Sequence[RawTable], interventions: str | None, contexts: Sequence[str], choice: ColumnChoice
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the variables, which all files must have, and what is to be noted of them."""
     names: tuple[str, ...] = ()
     notes: dict[str, None] = {}
     for file in files:
         # Other files may lack what is left out; what they lack of the rest shows in the comparison with the first.
-        kept = variable_columns(file, interventions, choice, all_known=file is files[0])
+        kept = variable_columns(file, interventions, choice, contexts=contexts, all_known=file is files[0])
         own, remarks = checked_names(file, kept)
         names = names or own
         _check_same_names(file, own, files[0], names)

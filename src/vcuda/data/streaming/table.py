@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vcuda.data.checks import check_index
 from vcuda.data.columns import EVERY_COLUMN, FEWEST_COLUMNS, ColumnChoice, variable_columns
+from vcuda.data.contexts import NO_CONTEXTS, ContextOptions, Contexts
 from vcuda.data.conversion.kinds import WHOLE, TablePart
 from vcuda.data.dataset import Dataset
 from vcuda.data.examination import AS_FOUND, ReadOptions, unfit_in_first_rows, with_read_options
@@ -107,6 +108,11 @@ class StreamedTable:
         return self.statistics.target_column
 
     @property
+    def contexts(self) -> Contexts | None:
+        """The environments that the rows come from, if columns name them."""
+        return None if self.statistics.environments is None else self.statistics.environments[0]
+
+    @property
     def mean(self) -> FloatArray:
         return self.statistics.mean
 
@@ -185,6 +191,7 @@ class StreamedTable:
         again = gather(
             self.data,
             interventions=self.target_column,
+            contexts=self.statistics.asked,
             choice=self.statistics.choice,
             logarithm=marked,
             sample_rows=max(1, len(self.statistics.sample.rows)),
@@ -200,6 +207,7 @@ def open_table(
     data: Any,
     *,
     interventions: Any = None,
+    contexts: ContextOptions = NO_CONTEXTS,
     streamed: bool | None = None,
     choice: ColumnChoice = EVERY_COLUMN,
     how: ReadOptions = AS_FOUND,
@@ -225,6 +233,7 @@ def open_table(
             table = open_table(
                 path,
                 interventions=interventions,
+                contexts=contexts,
                 streamed=streamed,
                 choice=choice,
                 how=how,
@@ -238,7 +247,7 @@ def open_table(
         return replace(table, statistics=replace(table.statistics, source=copy.shown), remarks=remarks)
 
     def in_memory() -> Dataset:
-        return read_table(data, choice=choice, how=how, interventions=interventions, missing="keep")
+        return read_table(data, choice=choice, how=how, interventions=interventions, contexts=contexts, missing="keep")
 
     kept = data if is_partitioned(data) else _path(data)
     by_column = interventions is None or isinstance(interventions, str)
@@ -246,7 +255,7 @@ def open_table(
         _check_wish(kept, streamed, by_column=by_column)
     if kept is None or streamed is False or not by_column:
         return in_memory()
-    cells = np.inf if streamed else _cells(kept, interventions, choice, mapped)
+    cells = np.inf if streamed else _cells(kept, interventions, contexts.columns, choice, mapped)
     if cells <= STREAMED_CELLS:
         return in_memory()
     try:
@@ -254,7 +263,7 @@ def open_table(
             raise OnlyInMemoryError(
                 f"{kept}: missing_values needs a table that fits into memory: mark missing cells in the table itself."
             )
-        table = _streamed(kept, interventions, choice, how, on_progress=on_progress, mapped=mapped)
+        table = _streamed(kept, interventions, contexts, choice, how, on_progress=on_progress, mapped=mapped)
     except OnlyInMemoryError:
         if BYTES_A_CELL * cells > memory_available():
             raise
@@ -264,7 +273,12 @@ def open_table(
 
 
 def _streamed(
-    kept: Any, interventions: str | None, choice: ColumnChoice, how: ReadOptions, **reading: Any
+    kept: Any,
+    interventions: str | None,
+    contexts: ContextOptions,
+    choice: ColumnChoice,
+    how: ReadOptions,
+    **reading: Any,
 ) -> StreamedTable:
     """A pass over a table without the columns that are no variables.
 
@@ -272,9 +286,10 @@ def _streamed(
     second one.
     """
     insists = choice.columns is not None
-    stream = open_stream(kept, interventions=interventions, choice=choice)
+    aside = contexts.columns
+    stream = open_stream(kept, interventions=interventions, contexts=aside, choice=choice)
     if how.strict and not insists:
-        kept_columns = variable_columns(stream.files[0], interventions, choice)
+        kept_columns = variable_columns(stream.files[0], interventions, choice, contexts=aside)
         check_index(stream.files[0], kept_columns)
     head, unfit = stream.head(FIRST_ROWS), {}
     remarks: tuple[str, ...] = ()
@@ -284,7 +299,7 @@ def _streamed(
     while True:
         taken = ColumnChoice.of(None, [*(choice.exclude or ()), *unfit]) if unfit else choice
         try:
-            found = gather(kept, interventions=interventions, choice=taken, **reading)
+            found = gather(kept, interventions=interventions, contexts=contexts, choice=taken, **reading)
         except ConstantColumnsError as error:
             if insists or how.strict or len(stream.names) - len(unfit) - len(error.unfit) < FEWEST_COLUMNS:
                 raise
@@ -308,17 +323,23 @@ def _check_wish(kept: Any, streamed: bool | None, *, by_column: bool) -> None:
         )
 
 
-def _cells(kept: Any, interventions: str | None, choice: ColumnChoice, mapped: Mapped | None) -> float:
+def _cells(
+    kept: Any, interventions: str | None, contexts: Sequence[str], choice: ColumnChoice, mapped: Mapped | None
+) -> float:
     """About how many cells the chosen columns have of a table that is not in memory; of a folder, more than fit."""
     if is_partitioned(kept):
-        taken = variable_columns(described(kept), interventions, choice) if choice else range(len(kept.columns))
+        taken = (
+            variable_columns(described(kept), interventions, choice, contexts=contexts)
+            if choice
+            else range(len(kept.columns))
+        )
         return cells_in(narrowed(kept, taken), mapped=mapped)
     if kept.is_dir():
         return np.inf
     if not choice:
         return cells_on_disk(kept, enough=STREAMED_CELLS)
     raw = from_path(kept, header=choice.header)
-    share = len(variable_columns(raw, interventions, choice)) / len(raw.names)
+    share = len(variable_columns(raw, interventions, choice, contexts=contexts)) / len(raw.names)
     return cells_on_disk(kept, enough=STREAMED_CELLS / share) * share
 
 

@@ -110,6 +110,9 @@ class LinearPredictive(Predictive):
             return EqualNoiseScore(self.gram, self.rows, self.ridge, 0.0, 0.0, None, self.variance)
         return BGeScore(self.gram, self.rows, self.ridge, self.ridge, 0.0, None, self.excess, self.mean_rows)
 
+    def column_products(self, outcome: int) -> tuple[int, np.ndarray]:
+        return self.rows, self.gram
+
     def config(self) -> dict[str, Any]:
         numbers = ("rows", "ridge", "variance", "excess", "mean_rows", "noise_prior")
         return {"kind": self.kind} | {name: getattr(self, name) for name in numbers}

@@ -1,18 +1,20 @@
-"""The sections of the report, in their order; each maker returns None where it has nothing to say."""
+"""The sections below the first screen, in their order; a maker returns None where it has nothing to say."""
 
 from __future__ import annotations
 
-from vcuda.outputs.report import details, edges, effects, graph
+from vcuda.outputs.report import contexts, details, drivers, edges, effects
 from vcuda.outputs.report.sections import Maker
 
 CONTENTS: tuple[Maker, ...] = (
-    graph.section,
+    drivers.section,
     effects.section,
+    contexts.section,
     edges.section,
     details.checks,
     details.trust,
-    details.supported,
     details.asked,
     details.notes,
     details.again,
+    # Statistics come last: what stands above is for every reader.
+    details.statistics,
 )

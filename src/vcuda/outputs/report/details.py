@@ -48,23 +48,25 @@ def checks(request: Request) -> Section:
 
 def trust(request: Request) -> Section:
     posterior = request.posterior
-    numbers, others = sentences.diagnostics(posterior)
-    body = (
-        definitions(sentences.trust(posterior.status)),
-        paragraphs(sentences.assumptions(posterior)),
-        table(("Number", "Value", "Meaning"), numbers, right=(1,)) if numbers else Html(),
-        folded("All other numbers of the computation", definitions(others)) if others else Html(),
-    )
+    body = (definitions(sentences.trust(posterior.status)), paragraphs(sentences.assumptions(posterior)))
     return Section("trust", "How far to trust it", joined(body), link="Trust")
-
-
-def supported(request: Request) -> Section:
-    said = sentences.supported(request.posterior, request.consensus)
-    return Section("supported", "What the data support", paragraphs(said), link="Model")
 
 
 def asked(request: Request) -> Section:
     return Section("asked", "What was asked", definitions(sentences.asked(request.posterior)), link="Asked")
+
+
+def statistics(request: Request) -> Section:
+    """How it was computed, for readers who know the method."""
+    posterior = request.posterior
+    numbers, others = sentences.diagnostics(posterior)
+    body = (
+        definitions(sentences.computed(posterior)),
+        paragraphs(sentences.supported(posterior, request.consensus)),
+        table(("Number", "Value", "Meaning"), numbers, right=(1,)) if numbers else Html(),
+        folded("All other numbers of the computation", definitions(others)) if others else Html(),
+    )
+    return Section("statistics", "For statisticians: how it was computed", joined(body), link="Statistics")
 
 
 def notes(request: Request) -> Section:

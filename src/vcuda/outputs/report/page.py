@@ -1,6 +1,6 @@
 """One HTML file that says what was found, how sure it is, what could be wrong, and how to make it again.
 
-Self-contained: no request leaves the page, and its Content-Security-Policy allows this style sheet and this script
+Self-contained: no request leaves the page, and its Content-Security-Policy allows this style sheet and these scripts
 alone, by their hashes. Column names are untrusted text: html.py escapes them, the script sets them by ``textContent``.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 
 from vcuda.errors import RunError
-from vcuda.outputs.report import sentences
+from vcuda.outputs.report import drivers, graph, sentences
 from vcuda.outputs.report.assets import asset
 from vcuda.outputs.report.contents import CONTENTS
 from vcuda.outputs.report.html import Html, embedded_json, joined, name, paragraphs, tag, text
@@ -23,9 +23,7 @@ from vcuda.posterior.drafts import check_new_file, workshop
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import in_percent
 
-POLICY = (
-    "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
-)
+POLICY = "default-src 'none'; style-src 'sha256-{style}'; script-src {scripts}; base-uri 'none'; form-action 'none'"
 
 
 def write_report(posterior: Posterior, path: str | os.PathLike[str], *, curves: int = 3, seed: int = 0) -> None:
@@ -59,35 +57,54 @@ def write_report(posterior: Posterior, path: str | os.PathLike[str], *, curves: 
 def report_page(posterior: Posterior, *, curves: int = 3, seed: int = 0) -> str:
     """The report as a text of HTML; arguments as in `write_report`."""
     request = Request(posterior, curves, seed)
+    picture = graph.section(request)
     sections = [section for make in CONTENTS if (section := make(request)) is not None]
-    style, script = asset("report.css"), asset("report.js")
-    source = posterior.provenance["data"]["source"]
-    headline = f"What causes what in {Path(source).name}" if is_readable(source) else "What causes what"
+    style = "\n".join(map(asset, ("graph.css", "report.css")))
+    scripts = [asset("graph.js"), asset("report.js")]
     links = (tag("a", section.link, href=f"#{section.id}") for section in sections if section.link)
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     return Template(asset("report.html")).substitute(
-        policy=text(POLICY.format(style=_hash(style), script=_hash(script))),
-        title=text(headline),
+        policy=text(POLICY.format(style=_hash(style), scripts=hashes)),
+        title=text(_headline(posterior)),
+        about=text(_about(posterior)),
+        picture=picture.body,
         finding=_finding(request, sections),
         links=Html(" ".join(links)),
         sections=joined(map(_section, sections)),
-        data=embedded_json({section.id: section.data for section in sections if section.data}),
+        data=embedded_json({section.id: section.data for section in (picture, *sections) if section.data}),
         style=style,
-        script=script,
+        graph_script=scripts[0],
+        script=scripts[1],
     )
 
 
+def _headline(posterior: Posterior) -> str:
+    source, target = posterior.provenance.source, posterior.provenance.target
+    asked = "What causes what" if target is None else f"What drives {target}"
+    return f"{asked} in {Path(source).name}" if is_readable(source) else asked
+
+
+def _about(posterior: Posterior) -> str:
+    made = posterior.provenance
+    return f"Learned from {made.rows:,} rows and {made.columns:,} columns."
+
+
 def _finding(request: Request, sections: list[Section]) -> Html:
-    """The first screen: what was found, how sure it is, what could be wrong."""
-    posterior, agreed = request.posterior, request.consensus
-    found = [tag("p", sentences.found_in_short(posterior, agreed)), _first_edges(request)]
+    """Beside the picture: what was found, how sure it is, what could be wrong."""
+    posterior = request.posterior
+    target, status = posterior.provenance.target, posterior.status
+    if target is not None:
+        title, found = f"What drives {target}", [drivers.first_drivers(request.drivers)]
+    else:
+        title = "What was found"
+        found = [tag("p", sentences.found_in_short(posterior, request.consensus)), _first_edges(request)]
     found.append(paragraphs(sentence for section in sections for sentence in section.found))
     wrong = sentences.could_be_wrong(posterior)
     wrong += [sentence for section in sections for sentence in section.doubts]
-    status = posterior.status
     verdict = tag("p", tag("strong", f"{sentences.verdict(status)}."))
     return joined(
         (
-            tag("div", tag("h2", "What was found"), *found),
+            tag("div", tag("h2", title), *found),
             tag("div", tag("h2", "How sure it is"), paragraphs(sentences.how_sure(posterior))),
             tag(
                 "div",
@@ -101,14 +118,15 @@ def _finding(request: Request, sections: list[Section]) -> Html:
 
 
 def _first_edges(request: Request) -> Html:
-    """The surest edges as a list: ends, arrow, probability, and what is open about them."""
+    """The surest edges in words: which drives which, how probable that is, and what is open about it."""
     items = []
     for edge in sentences.first_edges(request.posterior, request.consensus):
-        said = tag("span", "direction open", class_="open") if edge.is_open else Html()
-        if edge.in_doubt:
-            said = tag("span", "in doubt", class_="doubt")
-        ends = (name(edge.source), " — " if edge.is_open else " → ", name(edge.target), " ")
-        items.append(tag("li", *ends, tag("strong", in_percent(edge.probability)), " ", said))
+        if edge.is_open:
+            said = [name(edge.source), " and ", name(edge.target), " are connected, direction open: "]
+        else:
+            said = [name(edge.source), " drives ", name(edge.target), ": "]
+        doubt = tag("span", " in doubt", class_="doubt") if edge.in_doubt else Html()
+        items.append(tag("li", *said, tag("strong", in_percent(edge.probability)), doubt))
     return tag("ul", *items) if items else Html()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vcuda.outputs.report.html import Html
 from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.drivers import Drivers
 from vcuda.summaries.structures import NamedGraph, consensus
 
 
@@ -63,6 +64,11 @@ class Request:
     posterior: Posterior
     curves: int = 3
     seed: int = 0
+
+    @cached_property
+    def drivers(self) -> Drivers:
+        """What drives the target of the fit."""
+        return self.posterior.drivers(seed=self.seed)
 
     @cached_property
     def consensus(self) -> NamedGraph:

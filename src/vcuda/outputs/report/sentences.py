@@ -59,8 +59,10 @@ DIAGNOSTIC_WORDS = {
     "noise_variance": "the variance of the noise that all variables share, in the units of the fit",
 }
 LIKELY, SURE = 0.5, 0.9
+# The direction of an edge is open when its opposite has this probability.
+OPEN_DIRECTION = 0.2
 # Edges on the first screen: as many as one looks at.
-EDGES_FIRST = 6
+EDGES_FIRST = 5
 # Effects of all pairs cost one function a variable and draw; curves cost simulations of single pairs.
 MOST_VARIABLES_FOR_ALL_EFFECTS, FUNCTIONS_DRAWN = 250, 20_000
 MOST_EFFECTS, CURVE_DRAWS = 40, 40
@@ -73,16 +75,25 @@ SIMULATED_DRAWS = 100
 def asked(posterior: Posterior) -> list[tuple[str, str]]:
     """What was asked: labels and answers."""
     made = posterior.provenance
-    data, model, engine = made["data"], made["model"], made["engine"]
-    answers = [
-        ("Data", data["source"]),
-        ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns"),
-        ("Model", model_words(model["name"])),
-    ]
+    data = made["data"]
+    answers = [("Data", data["source"]), ("Size", f"{data['rows']:,} rows, {data['columns']:,} columns")]
+    if made.target is not None:
+        answers.append(("Question", f"What drives {made.target}?"))
     if posterior.kinds is not None:
         answers.append(("Kinds of columns", _kinds(posterior)))
     if posterior.categories is not None:
         answers.append(("Labels", _categories(posterior)))
+    answers += [("Knowledge", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
+    if made.get("time_limit") is not None:
+        answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
+    return answers
+
+
+def computed(posterior: Posterior) -> list[tuple[str, str]]:
+    """How it was computed: labels and answers."""
+    made = posterior.provenance
+    model, engine = made["model"], made["engine"]
+    answers = [("Model", model_words(model["name"]))]
     if model.get("noise"):
         answers.append(("Noise", NOISE_WORDS.get(model["noise"], model["noise"])))
     if made.get("logarithm"):
@@ -93,9 +104,6 @@ def asked(posterior: Posterior) -> list[tuple[str, str]]:
     answers.append(("Engine", f"{engine['name']}: {known.words}" if known else engine["name"]))
     if made.get("prior"):
         answers.append(("Prior", prior_words(made.prior_name, made["prior"]["edge_probability"])))
-    answers += [("Knowledge", sentence) for sentence in _knowledge(made.get("knowledge") or {})]
-    if made.get("time_limit") is not None:
-        answers.append(("Time limit", f"{made['time_limit']:g} seconds"))
     return answers
 
 
@@ -222,18 +230,19 @@ def how_sure(posterior: Posterior) -> list[str]:
         )
     if not pairs.likely:
         return meanings
-    sure = _share(pairs.sure, pairs.likely)
-    settled = _share(pairs.settled, pairs.likely)
-    return [
-        f"{sure} {'is' if pairs.sure == 1 else 'are'} sure, at {100 * SURE:.0f} % or more. Which of the two is the "
-        f"cause is settled for {settled.lower()}.",
-        *meanings,
-    ]
+    one = pairs.likely == 1
+    lead = "The one likely arrow is" if one else f"{_share(pairs.sure, pairs.likely)} likely arrows are"
+    sure = f"{lead}{' not' if one and not pairs.sure else ''} sure, at {100 * SURE:.0f} % or more."
+    settled = ("settled" if pairs.settled else "open") if one else f"settled for {_share(pairs.settled, pairs.likely)}"
+    settled = settled[:1] + settled[1:].replace("None of", "none of").replace("All of", "all of")
+    if posterior.provenance.target is not None:
+        meanings.append("The range in brackets holds the effect with 90 %, if the model is right.")
+    return [f"{sure} Which end is the cause is {settled}.", *meanings]
 
 
 def _share(part: int, whole: int) -> str:
     if part in (0, whole):
-        return "All" if part else "None"
+        return f"All of the {whole:,}" if part else f"None of the {whole:,}"
     return f"{part:,} of the {whole:,}"
 
 
@@ -321,7 +330,7 @@ def diagnostics(posterior: Posterior) -> tuple[list[tuple[str, str, str]], list[
         name = key.replace("_", " ")
         if key in DIAGNOSTIC_WORDS and isinstance(value, int | float) and not isinstance(value, bool):
             sentences.append((name, _brief(value), DIAGNOSTIC_WORDS[key]))
-        elif value is not None:
+        elif value is not None and key != "targets":  # these have a section of their own
             others.append((name, _brief(value)))
     order = list(DIAGNOSTIC_WORDS)
     return sorted(sentences, key=lambda row: order.index(row[0].replace(" ", "_"))), others
