@@ -334,7 +334,7 @@ def test_a_run_is_answered_about_in_json():
     assert answers.drivers(str(RUN), names[-1])["target"] == names[-1]
     for made in (effect, answers.experiments(str(RUN)), answers.drivers(str(RUN), names[1])):
         json.dumps(made, allow_nan=False)
-    for kind in ("report", "python", "csv", "json", "dot", "graphml", "gml", "dagitty", "bif"):
+    for kind in ("report", "python", "csv", "json", "dot", "graphml", "gml", "dagitty"):
         assert answers.download(str(RUN), kind, {})["text"].strip()
     with pytest.raises(ConfigError, match="Tetrad cannot hold the name"):
         answers.download(str(RUN), "tetrad", {})

@@ -31,7 +31,6 @@ from vcuda.cli.terminal import (
     OutputError,
     StopOnRequest,
     drafts,
-    duration,
     remarks,
     results,
     say,
@@ -44,6 +43,7 @@ from vcuda.cli.terminal import (
 from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
+from vcuda.infer.progress import duration
 
 if TYPE_CHECKING:
     from vcuda.posterior import Posterior

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from platform import python_version
@@ -27,6 +28,7 @@ from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.notebook import progress_below_the_cell
 from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.robust import care_for, stated_carefully
@@ -71,7 +73,9 @@ def fit(data: Any, call: FitCall) -> Posterior:
     """
     as_checkpoint(call.checkpoint, call.resume)  # refused before the table is read
     mapped = mapped_by(as_workers(call.client))
-    return fit_table(call.open(data, on_progress=reading(call.progress or silent), mapped=mapped), call)
+    with progress_below_the_cell(call.progress) as progress:
+        table = call.open(data, on_progress=reading(progress), mapped=mapped)
+        return fit_table(table, replace(call, progress=progress))
 
 
 def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:

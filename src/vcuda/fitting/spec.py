@@ -614,7 +614,7 @@ class FitCall(FitSpec):
 
     progress: ProgressCallback | None = option(
         None,
-        "Called with a :class:`Progress` between compiled chunks.",
+        "Called with a :class:`Progress` between compiled chunks. By default a notebook shows a bar below the cell.",
         check=progress_of,
         part="run",
     )

@@ -397,18 +397,20 @@ class Posterior:
         write_report(self, path, curves=curves, seed=seed)
 
     def plot(self, kind: str = "graph", **options: Any) -> Figure:
-        """Draw a matplotlib figure (extra ``plots``); save it with ``figure.savefig("graph.png")``.
+        """Draw a matplotlib figure (extra ``plots``), by default the graph; a notebook shows it.
+
+        Save it with ``figure.savefig("graph.png")``. ``vcuda.plots`` has the same figures as functions.
 
         Parameters
         ----------
         kind
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
-            total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
-            ``truth``. ``"sensitivity"``: how strong a hidden cause of ``cause`` and ``outcome`` would have to be.
-            ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
-            fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"`` against the row
-            ``lag`` before.
+            total effect of ``cause`` on ``outcome``. ``"drivers"``: what drives ``target``. ``"sensitivity"``: how
+            strong a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a
+            stated probability are in ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the
+            table ``data`` that was fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones,
+            ``"lags"`` against the row ``lag`` before.
         **options
             The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
         """
@@ -445,3 +447,9 @@ class Posterior:
             f"{summary['engine']}, {summary['model']}, {summary['expected_edges']:.1f} expected edges, "
             f"status {self.status.code}>"
         )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the picture, what was found, how sure it is, what could be wrong."""
+        from vcuda.outputs.report.notebook import posterior_html
+
+        return posterior_html(self)
