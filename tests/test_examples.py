@@ -26,6 +26,7 @@ PAGES = [
     "example-clinic",
     "example-outcomes",
     "example-hospitals",
+    "example-shop",
     "why",
     "hidden-causes",
 ]
