@@ -20,6 +20,7 @@ from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import edges_in_doubt
 from vcuda.summaries.categorical_effects import CategoryEffect
 from vcuda.summaries.effects import Effect
+from vcuda.summaries.impulses import ImpulseResponse
 from vcuda.summaries.simulated_effects import SimulatedEffect
 
 # Edges that are sent: every pair at 200 columns; less probable ones are not drawn.
@@ -103,6 +104,8 @@ def effect(run: str, cause: str, outcome: str) -> dict[str, Any]:
     }
     if isinstance(found, CategoryEffect):
         return shown | {"tables": [_table("Probabilities when it is set", found.table)]}
+    if isinstance(found, ImpulseResponse):
+        return shown | {"tables": [_table("Changes so many steps later, with 90 % intervals", found.table)]}
     low, high = found.interval
     shown |= {"mean": found.mean, "low": low, "high": high}
     if isinstance(found, SimulatedEffect):
