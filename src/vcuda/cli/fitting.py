@@ -66,6 +66,15 @@ Forbidden = Annotated[
         "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
     ),
 ]
+UpstreamOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--upstream",
+        metavar='"A -> B"',
+        help="A is a cause of B, directly or by others; repeat for more. Engines exact and orders.",
+        show_default=False,
+    ),
+]
 Tiers = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,6 +134,7 @@ def fit(
     raw: Raw = False,
     require: Required = None,
     forbid: Forbidden = None,
+    upstream: UpstreamOf = None,
     tier: Tiers = None,
     within_tiers: WithinTiers = True,
     root: Roots = None,
@@ -165,7 +175,7 @@ def fit(
         known = Knowledge.from_dict(options["knowledge"] or {})
     else:
         assert table is not None
-        known = knowledge_from_options(given["knowledge"], require, forbid, tier, within_tiers, root, sink)
+        known = knowledge_from_options(given["knowledge"], require, forbid, upstream, tier, within_tiers, root, sink)
         options = {
             **place_of(table),
             **given,
