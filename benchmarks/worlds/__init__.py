@@ -17,7 +17,7 @@ from benchmarks.records import Records
 
 PAGE = Path(__file__).parents[2] / "docs" / "results-worlds.md"
 # Each has `TITLE`, `cases()`, `measure(case, peers)` and `tables(lines)`.
-SUITES = ("contexts", "rows")
+SUITES = ("contexts", "rows", "hidden")
 OPENING = """# Worlds: environments and single rows
 
 `python -m benchmarks worlds --write-docs` makes this page from the lines in `benchmarks/results/worlds-*.jsonl`, one a
