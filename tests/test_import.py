@@ -188,6 +188,7 @@ def test_public_names_resolve_and_are_told_to_type_checkers():
     )
     seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen.pop("baselines") == "vcuda"
+    assert seen.pop("plots") == "vcuda.outputs"
     assert seen == vcuda._HOME_OF
     for name in vcuda.__all__:
         assert getattr(vcuda, name).__name__ == name

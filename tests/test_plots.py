@@ -192,7 +192,7 @@ def test_a_posterior_draws_its_figures_by_name(posterior):
         assert png(posterior.plot(kind, **options))
     assert len(posterior.plot("trace").axes) == 2
     assert posterior.plot().axes[0].get_title() == plots.graph(posterior).axes[0].get_title()
-    with pytest.raises(ConfigError, match=r"one of graph, edges, effect, sensitivity, calibration, .*, not 'pie'"):
+    with pytest.raises(ConfigError, match=r"one of graph, edges, effect, drivers, sensitivity, .*, not 'pie'"):
         posterior.plot("pie")
 
 

@@ -3,7 +3,7 @@
 The public names stand in the order in which data goes through them: a table is checked; a model, a prior and
 an engine are chosen; `fit` gives a `Posterior`; `evaluate` compares it with a graph that is known. Each name
 is imported when it is first used, so that ``import vcuda`` costs next to nothing. The specs of other methods, to
-compare with, are in ``vcuda.baselines``.
+compare with, are in ``vcuda.baselines``, and figures in ``vcuda.plots``.
 """
 
 # Type checkers take it for true. To import the module typing takes 10 ms, in which Ctrl-C would get no answer.
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from vcuda.models.gaussian_process import GaussianProcess as GaussianProcess
     from vcuda.models.linear import BGe as BGe
     from vcuda.models.linear import EqualNoise as EqualNoise
+    from vcuda.outputs import plots as plots
     from vcuda.posterior import GraphSamples as GraphSamples
     from vcuda.posterior import Posterior as Posterior
     from vcuda.posterior import Status as Status
@@ -94,6 +95,8 @@ _HOMES = {
         "ModelCheckWarning",
     ),
 }
+# Modules of public names.
+_MODULES = {"baselines": "vcuda.baselines", "plots": "vcuda.outputs.plots"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = list(_HOME_OF)
@@ -107,8 +110,8 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let ev
             from importlib.metadata import version
 
             value = version("vcuda")
-        elif name == "baselines":
-            value = import_module("vcuda.baselines")
+        elif name in _MODULES:
+            value = import_module(_MODULES[name])
         elif name in _HOME_OF:
             value = getattr(import_module(_HOME_OF[name]), name)
         else:
@@ -118,4 +121,4 @@ if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise let ev
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "baselines", "__version__"]
+    return [*__all__, *_MODULES, "__version__"]

@@ -4,6 +4,18 @@
 class VcudaError(Exception):
     """An error that the user can fix: the message says what was expected, what came, and what to do."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message, without frames of the package that say nothing more.
+
+        ``VCUDA_DEBUG=1`` shows them, as on the command line.
+        """
+        import os
+        import traceback
+
+        if os.environ.get("VCUDA_DEBUG", "0") not in ("", "0"):
+            return traceback.format_exception(self)
+        return [f"{type(self).__name__}: {self}"]
+
 
 class DataError(VcudaError):
     """The table cannot be used as it is; the message names the column and, where there is one, the row."""

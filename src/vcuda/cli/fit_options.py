@@ -25,6 +25,7 @@ TYPES: dict[str, Any] = {
     "float": float,
     "str": str,
     "float | str": str,
+    "int | str": str,
     "Sequence[str]": list[str],
     "dict[str, str]": list[str],
     "dict": Path,  # what is stored as a mapping is given as a file
@@ -67,6 +68,14 @@ def number_or_text(value: str) -> float | str:
         return value
 
 
+def whole_or_text(value: str) -> int | str:
+    """A whole number where the text is one."""
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
 def note_renamed(old: str, new: str) -> None:
     """Say on standard error which name to use instead of an old one."""
     say(remarks(), f"vcuda: {old} is now {new}; the next release removes the old name")
@@ -92,6 +101,8 @@ def _annotated(option: Option, declarations: list[str], *, hidden: bool = False)
         described["autocompletion"] = choice_of(option.choices)
     if option.plain == "float | str":
         described["parser"] = number_or_text
+    if option.plain == "int | str":
+        described["parser"] = whole_or_text
     if option.default is None:
         kind, described["show_default"] = kind | None, False
     if option.metavar in COLUMN_NAMES:

@@ -8,7 +8,7 @@ import shlex
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,7 +31,6 @@ from vcuda.cli.terminal import (
     OutputError,
     StopOnRequest,
     drafts,
-    duration,
     remarks,
     results,
     say,
@@ -44,6 +43,7 @@ from vcuda.cli.terminal import (
 from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
+from vcuda.infer.progress import duration
 
 if TYPE_CHECKING:
     from vcuda.posterior import Posterior
@@ -271,14 +271,13 @@ def _report(posterior: Posterior, run: Path) -> None:
     say(console, f"What was found: {found_in_short(posterior, posterior.consensus())}")
     edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
     if not edges.empty:
-        show_table(
-            console,
-            {"source": "left", "target": "left", "probability": "right"},
-            (
-                (shortened(source), shortened(target), in_percent(probability))
-                for source, target, probability, *_ in edges.itertuples(index=False, name=None)
-            ),
-        )
+        heads: dict[str, Literal["left", "right"]] = {"source": "left", "target": "left"}
+        columns = [[shortened(name) for name in edges["source"]], [shortened(name) for name in edges["target"]]]
+        if "lag" in edges:
+            heads["lag"] = "right"
+            columns.append([str(lag) for lag in edges["lag"]])
+        columns.append([in_percent(probability) for probability in edges["probability"]])
+        show_table(console, heads | {"probability": "right"}, zip(*columns, strict=True))
     say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")
     say(console, f"What could be wrong: {verdict(posterior.status)}.")
     say(console, f"Status: {summary['status']}. {summary['status_sentence']}", "")

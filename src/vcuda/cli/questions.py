@@ -81,6 +81,10 @@ def effect(
         list[float] | None,
         typer.Option("--at", help="A value of the cause for the curve; repeat for more.", show_default=False),
     ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a time series: steps after the change, by default 12.", show_default=False),
+    ] = None,
     draws: Annotated[
         int | None, typer.Option(min=1, help="Causal models drawn from the posterior.", show_default=False)
     ] = None,
@@ -90,9 +94,18 @@ def effect(
     """What happens to one variable when another is set? In the units of the table."""
     posterior = opened(run, cause, outcome)
     from vcuda.summaries.categorical_effects import CategoryEffect
+    from vcuda.summaries.impulses import ImpulseResponse
     from vcuda.summaries.simulated_effects import SimulatedEffect
 
-    found = posterior.effect(cause, outcome, at=at, draws=draws, seed=seed)
+    found = posterior.effect(cause, outcome, at=at, horizon=horizon, draws=draws, seed=seed)
+    if isinstance(found, ImpulseResponse):
+        if as_json:
+            answer = {"sentence": found.sentence, "linear": found.linear, "caveat": found.caveat}
+            show_json({**answer, "response": found.table.to_dict("records")})
+            return
+        say(results(), found.sentence)
+        _show(found.table, len(found.table))
+        return
     if isinstance(found, SimulatedEffect):
         _show_simulated_effect(found, as_json=as_json)
         return

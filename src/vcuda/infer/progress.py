@@ -25,6 +25,44 @@ class Progress(NamedTuple):
 ProgressCallback = Callable[[Progress], None]
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(75), duration(7300)
+    ('3.2 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {round(seconds) % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Remaining:
+    """Time left, from the pace since the first report of a stretch of work: what came before that was compilation."""
+
+    def __init__(self) -> None:
+        self._first = self._last = Progress(0.0, 0.0, "")
+        self._started = 0.0
+
+    def __call__(self, progress: Progress) -> str:
+        now = time.perf_counter()
+        if progress.total != self._last.total or progress.done < self._last.done:
+            self._first, self._started = progress, now
+        self._last = progress
+        done = progress.done - self._first.done
+        left = progress.seconds_left
+        if left is None:
+            if done <= 0:
+                return ""
+            left = (now - self._started) / done * (progress.total - progress.done)
+        # An engine may stop earlier, when nothing improves any more.
+        return f"at most {duration(left)} left"
+
+
 def silent(progress: Progress) -> None:
     """Report nothing."""
 

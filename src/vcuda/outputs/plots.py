@@ -6,6 +6,7 @@ No window is opened and no global state of pyplot is touched. Names of columns a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ def graph(posterior: Posterior, *, minimum: float = 0.5) -> Figure:
     sources, targets = sources[order], targets[order]
     bent = bends(layout, sources, targets)
     left, right = (max(0.6, reach + 0.1) for reach in overhang(layout, sources, targets, bent))
-    figure = _figure(min(1.6 * (left + layout.width + right), 40.0), min(1.1 * (layout.height + 1.1), 40.0))
+    figure = _figure(min(max(1.6 * (left + layout.width + right), 4.2), 40.0), min(1.1 * (layout.height + 1.1), 40.0))
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_xlim(-left, layout.width + right)
@@ -202,6 +203,34 @@ def effect_of(posterior: Posterior, cause: str, outcome: str, *, draws: int | No
     return effect(found)
 
 
+def drivers(posterior: Posterior, target: str | None = None, *, most: int = 10, seed: int = 0) -> Figure:
+    """What drives the target: the effect of each likely cause with the interval that holds 90 %, the largest first."""
+    found = posterior.drivers(target, most=most, seed=seed)
+    changed = [(one, one.change) for one in found.drivers if one.change is not None]
+    if not changed:
+        raise ConfigError(f"there is no effect to draw: {' '.join(found.sentences)}")
+    figure = _figure(7.5, 1.4 + 0.55 * len(changed))
+    axes = figure.add_subplot()
+    places = np.arange(len(changed))[::-1]
+    means = np.array([change.mean for _, change in changed])
+    ends = np.array([change.interval for _, change in changed])
+    ratios = changed[0][1].measure.unit == "times"
+    axes.axvline(1.0 if ratios else 0.0, color=FAINT, linewidth=1, linestyle="--")
+    axes.errorbar(means, places, xerr=np.abs(ends.T - means), fmt="o", color=EDGE, capsize=3)
+    axes.set_yticks(places)
+    labels = [
+        f"{shortened(one.name)}\n{shortened(change.before, 14)} to {shortened(change.after, 14)}"
+        for one, change in changed
+    ]
+    axes.set_yticklabels(labels, parse_math=False, fontsize=9)
+    axes.set_ylim(-0.6, len(changed) - 0.4)
+    units = {change.measure.unit for _, change in changed}
+    unit = units.pop() if len(units) == 1 else ""
+    _label(axes.set_xlabel, f"change of {shortened(found.target)}{f', {unit}' if unit else ''}")
+    axes.set_title("Total effects: mean and 90 % interval", fontsize=11)
+    return figure
+
+
 def sensitivity(
     posterior: Posterior, cause: str, outcome: str, *, data: Any = None, draws: int = 1000, seed: int = 0
 ) -> Figure:
@@ -304,6 +333,7 @@ PLOTS: dict[str, Callable[..., Figure]] = {
     "graph": graph,
     "edges": edge_heatmap,
     "effect": effect_of,
+    "drivers": drivers,
     "sensitivity": sensitivity,
     "calibration": calibration,
     "trace": trace,
@@ -325,7 +355,16 @@ def _figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", "plots", "drawing a figure") from None
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class ShownFigure(Figure):
+        """A figure that a notebook shows, whether or not pyplot was imported."""
+
+        def _repr_png_(self) -> bytes:
+            file = BytesIO()
+            self.savefig(file, format="png", dpi=110)
+            return file.getvalue()
+
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def _truth(truth: npt.ArrayLike | pd.DataFrame, names: Sequence[str]) -> np.ndarray:

@@ -20,6 +20,7 @@ from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError
 from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.lagged import Lagged
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.drivers import Drivers
     from vcuda.summaries.effects import Effect
+    from vcuda.summaries.impulses import ImpulseResponse
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.sensitivity import Sensitivity
     from vcuda.summaries.simulated_effects import SimulatedEffect
@@ -99,6 +101,11 @@ class Posterior:
         warn_renamed("Posterior.law", "Posterior.graph_posterior")
         return self.graph_posterior
 
+    @cached_property
+    def lagged(self) -> Lagged | None:
+        """The columns of the present step and how many steps back the others go; None where rows are independent."""
+        return Lagged.of(self.provenance)
+
     @property
     def categories(self) -> ColumnLabels | None:
         """The labels of each column that holds labels, None for a column of numbers and where no column has labels."""
@@ -127,7 +134,7 @@ class Posterior:
         return np.minimum(self.sample(draws).y_structure_shares(), self._probabilities)
 
     def edges(self, *, minimum: float = 0.0) -> pd.DataFrame:
-        """Every ordered pair with its probability, the surest first.
+        """Every ordered pair with its probability, the surest first; of a time series with the ``lag`` of the source.
 
         ``holds_with_hidden_causes`` is the share of sampled graphs in which the edge is also there if hidden
         variables may cause several columns: the cause then has two causes of its own that are not joined to each other
@@ -138,6 +145,8 @@ class Posterior:
         minimum
             Leave out pairs below this probability.
         """
+        if self.lagged is not None:
+            return self.lagged.table(self._probabilities, minimum)
         sources, targets = np.nonzero(~np.eye(len(self.names), dtype=bool) & (self._probabilities >= minimum))
         probability = self._probabilities[sources, targets]
         order = np.argsort(-probability, kind="stable")
@@ -161,7 +170,14 @@ class Posterior:
 
         In the units of the data; for a column that was fitted on its logarithm, the median. Of yes/no, ordered and
         other labels the most probable one. ``graphs`` says how many posterior graphs are averaged.
+
+        Of a time series each row is predicted from the rows before it, one step ahead: rows that have all of these
+        before them, with the number of their ``step``.
         """
+        if self.lagged is not None:
+            from vcuda.summaries.forecasts import forecast
+
+            return forecast(self, data, graphs=graphs, seed=seed)
         mean = self._predict(data, graphs, seed).mean
         if self.categories is None:
             return pd.DataFrame(mean, columns=list(self.names))
@@ -173,8 +189,13 @@ class Posterior:
         ``mse`` is the mean squared error of all cells, averaged over posterior graphs; ``log_likelihood`` is the mean
         over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell. Instead
         of ``mse`` categories have ``accuracy``, the share of cells whose most probable label is the right one. Tables
-        of several kinds have both: ``mse`` of numbers and counts, ``accuracy`` of all other columns.
+        of several kinds have both: ``mse`` of numbers and counts, ``accuracy`` of all other columns. Rows of a time
+        series are predicted one step ahead, and the density is that of a row given those before it.
         """
+        if self.lagged is not None:
+            from vcuda.summaries.forecasts import held_out_steps
+
+            return held_out_steps(self, data, graphs=graphs, seed=seed)
         prediction = self._predict(data, graphs, seed)
         log_likelihood = float(np.mean(prediction.log_density))
         error = {} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
@@ -215,6 +236,15 @@ class Posterior:
         return caveat_of_effects(self.checked)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
+
+    def summary_graph(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """Of a time series, the probability that each column (rows) acts on each other one (columns) at any lag.
+
+        On the diagonal, that a column depends on its own past.
+        """
+        from vcuda.summaries.lags import summary_graph
+
+        return summary_graph(self, draws=draws, seed=seed)
 
     def consensus(self) -> NamedGraph:
         """The DAG that is expected to agree with the posterior about most pairs; it never has a cycle.
@@ -268,9 +298,10 @@ class Posterior:
         outcome: str,
         *,
         at: Sequence[float] | None = None,
+        horizon: int | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> Effect | CategoryEffect | SimulatedEffect:
+    ) -> Effect | CategoryEffect | SimulatedEffect | ImpulseResponse:
         """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
 
         With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
@@ -278,13 +309,30 @@ class Posterior:
         do(cause = label)) for all labels. In tables of several kinds its ``table`` has changes of probabilities in
         percentage points, of expected counts also as ratios, and of mean levels; a cause without an order is compared
         level by level.
+
+        Of a time series it is the impulse response: what follows at each step up to ``horizon``, by default 12, when
+        the cause is one unit higher at one step.
         """
+        if self.lagged is not None or horizon is not None:
+            from vcuda.summaries.impulses import impulse_response
+
+            if at is not None:
+                raise ConfigError("at gives values of a curve; the effect in a time series is asked for by horizon")
+            return impulse_response(self, cause, outcome, horizon=horizon, draws=draws, seed=seed)
         from vcuda.summaries.effects import effect
 
         return effect(self, cause, outcome, at=at, draws=draws, seed=seed)
 
     def effects(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
-        """The total effects of all ordered pairs at once, for linear models: mean, 90 % interval, P(exactly zero)."""
+        """The total effects of all ordered pairs at once, for linear models: mean, 90 % interval, P(exactly zero).
+
+        Of a time series those within a step, and on each of the next ones that a cause may act on directly, as
+        ``horizon`` counts them.
+        """
+        if self.lagged is not None:
+            from vcuda.summaries.impulses import impulse_responses
+
+            return impulse_responses(self, horizon=self.lagged.lags, draws=draws, seed=seed)
         from vcuda.summaries.effects import effects
 
         return effects(self, draws=draws, seed=seed)
@@ -397,18 +445,20 @@ class Posterior:
         write_report(self, path, curves=curves, seed=seed)
 
     def plot(self, kind: str = "graph", **options: Any) -> Figure:
-        """Draw a matplotlib figure (extra ``plots``); save it with ``figure.savefig("graph.png")``.
+        """Draw a matplotlib figure (extra ``plots``), by default the graph; a notebook shows it.
+
+        Save it with ``figure.savefig("graph.png")``. ``vcuda.plots`` has the same figures as functions.
 
         Parameters
         ----------
         kind
             ``"graph"``: the edges of at least a probability ``minimum``, causes above effects. ``"edges"``: the
             probability of every edge as a matrix, with rings around those of a known graph ``truth``. ``"effect"``: the
-            total effect of ``cause`` on ``outcome``. ``"calibration"``: how often edges of a stated probability are in
-            ``truth``. ``"sensitivity"``: how strong a hidden cause of ``cause`` and ``outcome`` would have to be.
-            ``"trace"``: how the fit went. Of the residuals of a ``column`` in the table ``data`` that was
-            fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones, ``"lags"`` against the row
-            ``lag`` before.
+            total effect of ``cause`` on ``outcome``. ``"drivers"``: what drives ``target``. ``"sensitivity"``: how
+            strong a hidden cause of ``cause`` and ``outcome`` would have to be. ``"calibration"``: how often edges of a
+            stated probability are in ``truth``. ``"trace"``: how the fit went. Of the residuals of a ``column`` in the
+            table ``data`` that was fitted: ``"residuals"`` against fit, ``"quantiles"`` against expected ones,
+            ``"lags"`` against the row ``lag`` before.
         **options
             The words in code above, by keyword: ``posterior.plot("graph", minimum=0.8)``.
         """
@@ -445,3 +495,9 @@ class Posterior:
             f"{summary['engine']}, {summary['model']}, {summary['expected_edges']:.1f} expected edges, "
             f"status {self.status.code}>"
         )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the picture, what was found, how sure it is, what could be wrong."""
+        from vcuda.outputs.report.notebook import posterior_html
+
+        return posterior_html(self)

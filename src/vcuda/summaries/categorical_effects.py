@@ -21,6 +21,7 @@ from vcuda.graphs import topological_order_edges
 from vcuda.models.categorical import CategoricalPredictive, draw_distributions
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.display import answer_html
 from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.simulated_effects import POINTS, Change, Measure
 
@@ -136,6 +137,9 @@ class CategoryEffect:
 
     def __repr__(self) -> str:
         return f"<CategoryEffect: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return answer_html([self.answer], self.table, caveat=self.caveat)
 
 
 def _place(labels: Sequence[str], label: str, column: str) -> int:

@@ -22,7 +22,9 @@ from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.samples import GraphSamples
 from vcuda.posterior.status import edges_in_doubt, edges_in_words, in_percent
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.display import answer_html
 from vcuda.summaries.effects import Effect, central_range, effect, slopes_on
+from vcuda.summaries.lags import refuse_lags
 from vcuda.summaries.simulated_effects import Change, Measure, SimulatedEffect, simulated_effect
 from vcuda.summaries.structures import NamedGraph, consensus
 
@@ -171,6 +173,11 @@ class Drivers:
             "caveat": self.caveat,
         }
 
+    def _repr_html_(self) -> str:
+        columns = ["driver", "direct", "upstream", "before", "after", "effect", "low", "high", "unit", "hangs_on"]
+        title = [f"What drives {self.target}:", *self.sentences]
+        return answer_html(title, self.table[columns], caveat=self.caveat)
+
     def __repr__(self) -> str:
         lines = "\n".join(f"  {sentence}" for sentence in self.sentences)
         return f"<What drives {self.target}:\n{lines}\n  {self.caveat}>"
@@ -186,6 +193,7 @@ def drivers(posterior: Posterior, target: str, *, most: int = 10, draws: int | N
     draws
         How many causal models are drawn for an effect; by default as many as take about a second or less.
     """
+    refuse_lags(posterior, "drivers")
     most = whole_number("most", most, least=1)
     if draws is not None:
         check_draws(draws)
@@ -212,7 +220,7 @@ def drivers(posterior: Posterior, target: str, *, most: int = 10, draws: int | N
             change=changes.get(node),
             ordered=kinds[node] in ("number", "count", "ordered") if kinds else posterior.categories is None,
             through=_through(agreed, node, goal),
-            hangs_on=_hangs_on(posterior, agreed, node, goal, float(below[node])),
+            hangs_on=_hangs_on(posterior, agreed, node, goal, min(float(below[node]), 1 - float(upstream[node]))),
         )
         for node in shown
     ]
@@ -283,18 +291,21 @@ def _hangs_on(posterior: Posterior, agreed: NamedGraph, node: int, goal: int, be
         return found
 
     doubted, by_shape = between(edges_in_doubt(posterior.checks())), between(posterior.provenance.by_shape)
+    edges = agreed.edges()
+    uncertain = edges[edges.opposite >= OPEN_ON_THE_WAY * (edges.probability + edges.opposite)]
+    unsettled = between(zip(uncertain.source, uncertain.target, strict=True))
+    if agreed.graph[node, goal]:
+        # Of a direct cause the other ways matter less.
+        own = {names[node], names[goal]}
+        by_shape, unsettled = ([edge for edge in some if set(edge) == own] for some in (by_shape, unsettled))
     if doubted:
         said.append(f"the model checks put {edges_in_words(doubted, most=2)} in doubt")
     if by_shape:
         said.append(f"the direction of {edges_in_words(by_shape, most=2)} rests on the shape of the noise alone")
     if below >= OPEN:
         said.append(f"the direction is open: with {in_percent(below)} it is {names[goal]} that drives {names[node]}")
-    else:
-        edges = agreed.edges()
-        uncertain = edges[edges.opposite >= OPEN_ON_THE_WAY * (edges.probability + edges.opposite)]
-        unsettled = between(zip(uncertain.source, uncertain.target, strict=True))
-        if unsettled:
-            said.append(f"the direction of {edges_in_words(unsettled, most=2)} is open")
+    elif unsettled:
+        said.append(f"the direction of {edges_in_words(unsettled, most=2)} is open")
     known = posterior.provenance.get("knowledge")
     if known:
         try:

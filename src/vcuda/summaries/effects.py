@@ -24,6 +24,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import ASSUMED
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
+from vcuda.summaries.display import answer_html
 from vcuda.summaries.sensitivity import holding_strengths, line_beside
 from vcuda.summaries.simulated_effects import SimulatedEffect, checked_settings, simulated_effect
 from vcuda.summaries.upstream import Upstream
@@ -99,6 +100,9 @@ class Effect:
 
     def __repr__(self) -> str:
         return f"<Effect: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return answer_html([self.answer], None if self.linear else self.curve, caveat=self.caveat)
 
 
 def effect(

@@ -23,6 +23,7 @@ from vcuda.posterior.mechanisms import CausalModel
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.status import ASSUMED
+from vcuda.summaries.display import answer_html
 from vcuda.summaries.sensitivity import line_beside
 from vcuda.summaries.upstream import Upstream
 
@@ -312,6 +313,9 @@ class SimulatedEffect:
 
     def __repr__(self) -> str:
         return f"<SimulatedEffect: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return answer_html([self.answer], self.table, caveat=self.caveat)
 
 
 def _value(value: float, measure: Measure) -> str:

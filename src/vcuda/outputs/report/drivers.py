@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.charts import Interval, interval_chart, labelled
+from vcuda.outputs.report.charts import Interval, interval_chart, labelled
 from vcuda.outputs.report.html import Html, folded, joined, name, paragraphs, table, tag
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.posterior.status import in_percent

@@ -1,4 +1,4 @@
-"""The section with all edges as a table that can be sorted and searched."""
+"""The surest edges in words, and the section with all of them as a table that can be sorted and searched."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcuda.outputs.report import sentences
 from vcuda.outputs.report.assets import asset
-from vcuda.outputs.report.html import Html, table_rows, text
+from vcuda.outputs.report.html import Html, name, table_rows, tag, text
 from vcuda.outputs.report.sections import Request, Section
+from vcuda.posterior.status import in_percent
 
 # Edges that a report holds: every pair at 200 variables. Those that are less probable than what it shows are left out.
 MOST_EDGES, SMALLEST_PROBABILITY = 40_000, 0.001
@@ -46,6 +48,19 @@ def section(request: Request) -> Section:
     return Section(
         "edges", "Edges", Html(body.replace("$first_edges", table_rows(rows, right=(2, 3, 4)))), link="Edges"
     )
+
+
+def first_edges(request: Request) -> Html:
+    """The surest edges in words: which drives which, how probable that is, and what is open about it."""
+    items = []
+    for edge in sentences.first_edges(request.posterior, request.consensus):
+        if edge.is_open:
+            said = [name(edge.source), " and ", name(edge.target), " are connected, direction open: "]
+        else:
+            said = [name(edge.source), " drives ", name(edge.target), ": "]
+        doubt = tag("span", " in doubt", class_="doubt") if edge.in_doubt else Html()
+        items.append(tag("li", *said, tag("strong", in_percent(edge.probability)), doubt))
+    return tag("ul", *items) if items else Html()
 
 
 def _sentences(edges: ListedEdges, nodes: int) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from vcuda.outputs.charts import Interval, curve_chart, interval_chart, labelled
 from vcuda.outputs.report import sentences
+from vcuda.outputs.report.charts import Interval, curve_chart, interval_chart, labelled
 from vcuda.outputs.report.html import Html, folded, joined, paragraphs, table, tag
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.summaries.categorical_effects import CategoryEffect

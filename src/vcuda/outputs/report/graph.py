@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from vcuda.outputs.labels import shortened
-from vcuda.outputs.picture import picture
 from vcuda.outputs.report.edges import ListedEdges
 from vcuda.outputs.report.html import LONGEST_NAME, Html, joined, tag
+from vcuda.outputs.report.picture import picture
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.outputs.report.sentences import pairs_in_doubt
 from vcuda.summaries.relations import ancestor_probabilities

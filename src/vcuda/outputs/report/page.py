@@ -13,15 +13,14 @@ from pathlib import Path
 from string import Template
 
 from vcuda.errors import RunError
-from vcuda.outputs.report import drivers, graph, sentences
+from vcuda.outputs.report import drivers, edges, graph, sentences
 from vcuda.outputs.report.assets import asset
 from vcuda.outputs.report.contents import CONTENTS
-from vcuda.outputs.report.html import Html, embedded_json, joined, name, paragraphs, tag, text
+from vcuda.outputs.report.html import Html, embedded_json, joined, paragraphs, tag, text
 from vcuda.outputs.report.sections import Request, Section
 from vcuda.outputs.reproduction import is_readable
 from vcuda.posterior.drafts import check_new_file, workshop
 from vcuda.posterior.posterior import Posterior
-from vcuda.posterior.status import in_percent
 
 POLICY = "default-src 'none'; style-src 'sha256-{style}'; script-src {scripts}; base-uri 'none'; form-action 'none'"
 
@@ -97,7 +96,7 @@ def _finding(request: Request, sections: list[Section]) -> Html:
         title, found = f"What drives {target}", [drivers.first_drivers(request.drivers)]
     else:
         title = "What was found"
-        found = [tag("p", sentences.found_in_short(posterior, request.consensus)), _first_edges(request)]
+        found = [tag("p", sentences.found_in_short(posterior, request.consensus)), edges.first_edges(request)]
     found.append(paragraphs(sentence for section in sections for sentence in section.found))
     wrong = sentences.could_be_wrong(posterior)
     wrong += [sentence for section in sections for sentence in section.doubts]
@@ -115,19 +114,6 @@ def _finding(request: Request, sections: list[Section]) -> Html:
             ),
         )
     )
-
-
-def _first_edges(request: Request) -> Html:
-    """The surest edges in words: which drives which, how probable that is, and what is open about it."""
-    items = []
-    for edge in sentences.first_edges(request.posterior, request.consensus):
-        if edge.is_open:
-            said = [name(edge.source), " and ", name(edge.target), " are connected, direction open: "]
-        else:
-            said = [name(edge.source), " drives ", name(edge.target), ": "]
-        doubt = tag("span", " in doubt", class_="doubt") if edge.in_doubt else Html()
-        items.append(tag("li", *said, tag("strong", in_percent(edge.probability)), doubt))
-    return tag("ul", *items) if items else Html()
 
 
 def _section(section: Section) -> Html:

@@ -230,14 +230,15 @@ def how_sure(posterior: Posterior) -> list[str]:
         )
     if not pairs.likely:
         return meanings
-    one = pairs.likely == 1
-    lead = "The one likely arrow is" if one else f"{_share(pairs.sure, pairs.likely)} likely arrows are"
-    sure = f"{lead}{' not' if one and not pairs.sure else ''} sure, at {100 * SURE:.0f} % or more."
-    settled = ("settled" if pairs.settled else "open") if one else f"settled for {_share(pairs.settled, pairs.likely)}"
-    settled = settled[:1] + settled[1:].replace("None of", "none of").replace("All of", "all of")
+    if pairs.likely == 1:
+        sure = f"The one likely connection is {'' if pairs.sure else 'not '}sure, at {100 * SURE:.0f} % or more"
+        settled = "settled" if pairs.settled else "open"
+    else:
+        sure = f"{_share(pairs.sure, pairs.likely)} connections are sure, at {100 * SURE:.0f} % or more"
+        settled = f"settled for {_share(pairs.settled, pairs.likely).lower()}"
     if posterior.provenance.target is not None:
         meanings.append("The range in brackets holds the effect with 90 %, if the model is right.")
-    return [f"{sure} Which end is the cause is {settled}.", *meanings]
+    return [f"{sure}. Which end is the cause is {settled}.", *meanings]
 
 
 def _share(part: int, whole: int) -> str:
@@ -269,7 +270,10 @@ def could_be_wrong(posterior: Posterior) -> list[str]:
     if status.code == "failed":
         return [status.arithmetic.sentence]
     if not status.arithmetic.severity:
-        return [described, status.unseen.sentence]
+        # That nothing was found is the verdict itself.
+        checks = posterior.checks()
+        is_quiet = status.code == "ok" and checks.made and not checks.findings and not checks.not_made
+        return [status.unseen.sentence] if is_quiet else [described, status.unseen.sentence]
     sentences = [status.arithmetic.sentence, described]
     if status.description.severity >= status.arithmetic.severity:
         sentences.reverse()

@@ -47,7 +47,7 @@ def picture(posterior: Posterior, agreed: NamedGraph, *, target: str | None = No
     start = np.array([box[0] / 2 + MARGIN + unit[0] * left, box[1] / 2 + MARGIN])
     size = start + unit * [layout.width, layout.height] + box / 2 + MARGIN + [unit[0] * right, 0.0]
     doubted = pairs_in_doubt(posterior)
-    lines, texts = [], []
+    lines, texts = [], _Labels([(start + unit * place, box / 2) for place in places])
     for i, j, bend in zip(sources.tolist(), targets.tolist(), bent.tolist(), strict=True):
         ends = start + unit * places[[i, j]]
         middle = start + unit * control(places[i], places[j], np.array([bend]))[0]
@@ -56,7 +56,7 @@ def picture(posterior: Posterior, agreed: NamedGraph, *, target: str | None = No
         title = tag("title", f"{names[i]} {'—' if sure.is_open else '→'} {names[j]}: {in_percent(sure.probability)}")
         lines.append(tag("g", title, line))
         if len(sources) <= MOST_LABELLED:
-            texts.append(_text(place, in_percent(sure.probability), size=11, halo=True))
+            texts.add(place, in_percent(sure.probability))
     boxes = [
         tag(
             "g",
@@ -66,7 +66,7 @@ def picture(posterior: Posterior, agreed: NamedGraph, *, target: str | None = No
         )
         for name, label, place in zip(names, labels, places, strict=True)
     ]
-    content = joined((*lines, *boxes, *texts))
+    content = joined((*lines, *boxes, *texts.drawn))
     svg = tag(
         "svg",
         content,
@@ -145,7 +145,10 @@ def _arrow(
     )
     corners = (tip, tip - 9 * along + 4.5 * across, tip - 9 * along - 4.5 * across)
     head = tag("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in corners), fill=colour)
-    return (line if sure.is_open else joined((line, head))), kept[int(0.42 * (len(kept) - 1))]
+    middle_of = kept[int(0.42 * (len(kept) - 1))]
+    # To the side that is right of it, so that the number does not lie on the line.
+    aside = across if across[0] >= 0 else -across
+    return (line if sure.is_open else joined((line, head))), middle_of + aside * [20.0, 10.0]
 
 
 def _box(place: np.ndarray, box: np.ndarray, *, marked: bool) -> Html:
@@ -163,7 +166,7 @@ def _box(place: np.ndarray, box: np.ndarray, *, marked: bool) -> Html:
     )
 
 
-def _text(place: np.ndarray, words: str, *, size: int, halo: bool = False) -> Html:
+def _text(place: np.ndarray, words: str, *, size: int) -> Html:
     return tag(
         "text",
         words,
@@ -172,5 +175,19 @@ def _text(place: np.ndarray, words: str, *, size: int, halo: bool = False) -> Ht
         text_anchor="middle",
         dominant_baseline="central",
         font_size=size,
-        class_="halo" if halo else None,
     )
+
+
+class _Labels:
+    """Numbers beside arrows; one that would lie on a box or on another number is left out."""
+
+    def __init__(self, taken: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.drawn: list[Html] = []
+        self._taken = taken
+
+    def add(self, place: np.ndarray, words: str) -> None:
+        half = np.array([3.2 * len(words) + 2, 8.0])
+        if any(np.all(np.abs(place - other) < half + own) for other, own in self._taken):
+            return
+        self._taken.append((place, half))
+        self.drawn.append(_text(place, words, size=11))
