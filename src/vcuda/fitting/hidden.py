@@ -36,15 +36,18 @@ def check_hidden(spec: FitSpec, table: Dataset | StreamedTable) -> None:
             "(columns=, --columns), or fit without it and read the column holds_with_hidden_causes of "
             "posterior.edges() (vcuda edges) and posterior.sensitivity(cause, outcome) (vcuda sensitivity)"
         )
-    labelled = [name for name, kind in zip(table.names, table.kinds, strict=True) if kind == "label"]
-    if labelled:
+    coded = [
+        name for name, kind in zip(table.names, table.kinds, strict=True) if kind in ("label", "yes/no", "ordered")
+    ]
+    if coded:
         raise ConfigError(
-            "hidden=True (--hidden) is for numbers; leave out columns of labels without an order (--exclude): "
-            f"{listed(labelled)}"
+            "hidden=True (--hidden) is for numbers with normal noise; leave out columns of labels and of yes and no "
+            f"(--exclude): {listed(coded)}"
         )
     for given, words in (
         (table.missing is not None, "missing values: leave those rows out, or impute them first"),
         (table.design is not None, "interventions: fit the rows that were only observed"),
+        (spec.lags is not None, "lags: fit rows that are independent"),
         (table.contexts is not None, "contexts: fit one environment by itself"),
         (spec.model not in ("auto", "linear"), f"model {spec.model!r}: its functions are linear"),
         (spec.noise not in (None, "unequal"), f"noise {spec.noise!r}: every column has its own"),
