@@ -218,7 +218,7 @@ def test_an_interrupt_keeps_what_is_done(table):
     with pytest.warns(vcuda.ConvergenceWarning, match="Stopped by"):
         found = vcuda.fit(table[:300], hidden=True, progress=stop)
     assert found.status.code == "interrupted"
-    assert found.diagnostics["sweeps"] < 2000
+    assert found.diagnostics["sweeps"] < 1000
 
 
 @pytest.mark.slow

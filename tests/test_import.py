@@ -28,6 +28,7 @@ LAYERS = [
     {"fitting"},
     {"summaries", "metrics"},
     {"outputs", "estimator"},
+    {"app"},
     {"cli"},
     {"__main__"},
 ]

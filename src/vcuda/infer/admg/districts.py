@@ -18,7 +18,7 @@ import numpy as np
 from vcuda.machine_code import compiled
 
 # Sweeps of the fit of a district, and the gain in nats below which it ends.
-MOST_FITS, GAIN = 100, 1e-3
+MOST_FITS, GAIN = 60, 3e-3
 # Relative to the variance of a column: less is not left of it.
 LEAST_VARIANCE = 1e-9
 

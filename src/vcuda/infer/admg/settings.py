@@ -23,10 +23,10 @@ class MixedGraphs:
         Graphs that are kept of all replicas together.
     """
 
-    sweeps: int = 2000
+    sweeps: int = 1000
     replicas: int = 4
     levels: int = 4
-    hottest: float = 0.35
+    hottest: float = 0.25
     kept: int = 2000
 
     def __post_init__(self) -> None:
