@@ -40,8 +40,8 @@ def fci(values: Any) -> dict[str, Any]:
     begun = time.process_time()
     graph, _ = run(np.array(values), "fisherz", 0.05, show_progress=False, verbose=False)
     seconds = time.process_time() - begun
-    # The mark at the end j of the edge between i and j stands at [i, j]: 1 an arrowhead, -1 a tail, 2 open.
-    marks = np.array(graph.graph)
+    # Turned, so that the mark at the end j of the edge between i and j stands at [i, j]: 1 an arrowhead, -1 a tail, 2 open.
+    marks = np.array(graph.graph).T
     head = np.where(marks == 1, 1.0, np.where(marks == 2, 0.5, 0.0))
     tail = np.where(marks == -1, 1.0, np.where(marks == 2, 0.5, 0.0))
     joined = marks != 0

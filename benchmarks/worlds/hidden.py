@@ -40,8 +40,9 @@ def cases() -> list[dict[str, Any]]:
         for method in ("posterior over DAGs", "FCI")
     ]
     strength: list[dict[str, Any]] = [{"what": "strength", "set": number} for number in range(STRENGTH_SETS)]
-    # The first sets of everything come first.
-    return strength + sorted(pairs + holds, key=lambda case: case["set"])
+    # What takes seconds comes first.
+    quick = (10, 6, 20, 8)
+    return strength + sorted(holds + pairs, key=lambda case: (quick.index(case["columns"]), case["set"]))
 
 
 class World(NamedTuple):
