@@ -67,7 +67,12 @@ def varlingam(values: Any, lags: int) -> dict[str, Any]:
     return {"scores": scores.tolist(), "seconds": seconds, "package": "lingam"}
 
 
-PROGRAMS = {"cdnod": cdnod, "PCMCI+": pcmci_plus, "PCMCI+ (GPDC)": pcmci_plus_curves, "VARLiNGAM": varlingam}
+PROGRAMS: dict[str, Any] = {
+    "cdnod": cdnod,
+    "PCMCI+": pcmci_plus,
+    "PCMCI+ (GPDC)": pcmci_plus_curves,
+    "VARLiNGAM": varlingam,
+}
 
 
 def main() -> None:

@@ -14,6 +14,8 @@ from sklearn.metrics import average_precision_score
 import vcuda
 from benchmarks.records import Line, grouped, markdown
 from benchmarks.worlds.peers import ask
+from vcuda.graphs import topological_order_edges
+from vcuda.summaries.impulses import ImpulseResponse
 
 TITLE = "Rows that are steps in time"
 LAGS, SURE = 2, 0.9
@@ -138,7 +140,8 @@ def _simulated(kind: Kind, weights: np.ndarray, rng: np.random.Generator, steps:
     noise = rng.standard_normal((steps + 100, nodes))
     if kind.noise == "Laplace":
         noise = rng.laplace(scale=np.sqrt(0.5), size=noise.shape)
-    order = topological_order_edges(*np.nonzero(weights[0]), nodes).tolist()
+    sources, targets = np.nonzero(weights[0])
+    order = topological_order_edges(sources, targets, nodes).tolist()
     bends = rng.integers(4, size=weights.shape)
     functions = (np.tanh, np.sin, lambda x: np.abs(x) - 0.8, lambda x: 2 * x * np.exp(-0.5 * x**2))
     values = np.zeros((steps + 100, nodes))
@@ -159,11 +162,11 @@ def measure(case: dict[str, Any], peers: str | None) -> dict[str, Any] | None:
     world = drawn(kind, case["set"])
     if case["method"] not in (OURS, KEPT):
         values = world.table.iloc[:, : kind.nodes].to_numpy()
-        found = ask(peers, case["method"], {"values": values, "lags": LAGS})
-        if found is None:
+        answer = ask(peers, case["method"], {"values": values, "lags": LAGS})
+        if answer is None:
             return None
-        scores = np.array(found.pop("scores"))
-        return _accuracy(scores, world.weights) | found
+        scores = np.array(answer.pop("scores"))
+        return {**_accuracy(scores, world.weights), **answer}
     options: dict[str, Any] = {"time": "month"} | ({"unit": "unit"} if kind.added == "units" else {})
     table = world.table
     if case["method"] == KEPT:
@@ -176,7 +179,7 @@ def measure(case: dict[str, Any], peers: str | None) -> dict[str, Any] | None:
     spent = {"seconds": time.process_time() - processor, "wall": time.perf_counter() - begun}
     assert posterior.lagged is not None
     scores = posterior.lagged.by_lag(posterior.edge_probabilities.to_numpy())
-    found = _accuracy(scores, world.weights) | spent
+    found: dict[str, Any] = {**_accuracy(scores, world.weights), **spent}
     for where, own in (("lagged", slice(1, None)), ("now", slice(0, 1))):
         sure = scores[own] >= SURE
         found |= {f"sure_{where}": int(sure.sum()), f"sure_{where}_true": int((sure & (world.weights[own] != 0)).sum())}
@@ -208,7 +211,9 @@ def _responses(posterior: vcuda.Posterior, weights: np.ndarray, seed: int) -> di
     covered = asked = 0
     for k in rng.choice(len(pairs), min(PAIRS, len(pairs)), replace=False).tolist():
         i, j = pairs[k]
-        table = posterior.effect(f"x{i}", f"x{j}", horizon=HORIZON, draws=400, seed=seed).table
+        response = posterior.effect(f"x{i}", f"x{j}", horizon=HORIZON, draws=400, seed=seed)
+        assert isinstance(response, ImpulseResponse)
+        table = response.table
         for step in range(HORIZON + 1):
             value = truth[step][i, j]
             if abs(value) > 0.01:
