@@ -73,11 +73,6 @@ PROGRAMS: dict[str, Any] = {
     "PCMCI+ (GPDC)": pcmci_plus_curves,
     "VARLiNGAM": varlingam,
 }
-    "cdnod": cdnod,
-    "PCMCI+": pcmci_plus,
-    "PCMCI+ (GPDC)": pcmci_plus_curves,
-    "VARLiNGAM": varlingam,
-}
 
 
 def main() -> None:
