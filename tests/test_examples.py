@@ -21,6 +21,7 @@ BLOCKS = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags
 # The second where model checks put sure edges in doubt.
 DONE = (0, 3)
 PAGES = [
+    "report",
     "command-line",
     "example-sachs",
     "example-clinic",

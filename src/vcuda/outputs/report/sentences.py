@@ -270,7 +270,10 @@ def could_be_wrong(posterior: Posterior) -> list[str]:
     if status.code == "failed":
         return [status.arithmetic.sentence]
     if not status.arithmetic.severity:
-        return [described, status.unseen.sentence]
+        # That nothing was found is the verdict itself.
+        checks = posterior.checks()
+        is_quiet = status.code == "ok" and checks.made and not checks.findings and not checks.not_made
+        return [status.unseen.sentence] if is_quiet else [described, status.unseen.sentence]
     sentences = [status.arithmetic.sentence, described]
     if status.description.severity >= status.arithmetic.severity:
         sentences.reverse()
