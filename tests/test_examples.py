@@ -27,6 +27,7 @@ PAGES = [
     "example-clinic",
     "example-outcomes",
     "example-hospitals",
+    "single-rows",
     "example-shop",
     "why",
     "hidden-causes",

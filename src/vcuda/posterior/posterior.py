@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -30,6 +30,7 @@ from vcuda.posterior.status import caveat_of_effects, edges_in_doubt
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from vcuda.summaries.attribution import Attribution
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.drivers import Drivers
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.sensitivity import Sensitivity
     from vcuda.summaries.simulated_effects import SimulatedEffect
+    from vcuda.summaries.single_rows import Counterfactual
     from vcuda.summaries.structures import NamedGraph
     from vcuda.summaries.why import Why
 
@@ -336,6 +338,25 @@ class Posterior:
         from vcuda.summaries.effects import effects
 
         return effects(self, draws=draws, seed=seed)
+
+    def counterfactual(
+        self, row: Any, *, do: Mapping[str, Any], draws: int | None = None, seed: int = 0
+    ) -> Counterfactual:
+        """What one row would have been, had columns been set: ``do={"dose": 20}``, averaged over graphs and mechanisms.
+
+        ``row`` is a mapping, a Series or a table of one row with a value for every column. Its noise is reconstructed
+        and kept; that of labels and counts is not known from the row, and one that fits is drawn for every model.
+        """
+        from vcuda.summaries.single_rows import counterfactual
+
+        return counterfactual(self, row, do=do, draws=draws, seed=seed)
+
+    def attribute(self, row: Any, outcome: str, *, draws: int | None = None, seed: int = 0) -> Attribution:
+        """Which causes made a row unusual in the column ``outcome``: Shapley values of the noise of all that is
+        upstream, which sum up to the surprise of the row in nats, averaged over graphs and mechanisms."""
+        from vcuda.summaries.attribution import attribute
+
+        return attribute(self, row, outcome, draws=draws, seed=seed)
 
     def sensitivity(
         self, cause: str, outcome: str, *, data: Any = None, draws: int = 1000, seed: int = 0
