@@ -27,6 +27,7 @@ LAYERS = [
     {"fitting"},
     {"summaries", "metrics"},
     {"outputs", "estimator"},
+    {"app"},
     {"cli"},
     {"__main__"},
 ]

@@ -173,6 +173,14 @@ export class GraphView {
     this.options.onEdge?.(edge);
   }
 
+  /** Where a column stands in the picture, in pixels from its corner; null where it is not drawn. */
+  place(id: string): [number, number] | null {
+    const node = this.cy.getElementById(id);
+    if (node.empty()) return null;
+    const { x, y } = node.renderedPosition();
+    return [x, y];
+  }
+
   destroy(): void {
     this.resized.disconnect();
     this.dark.removeEventListener("change", this.recolour);
@@ -246,7 +254,7 @@ export class GraphView {
         this.part.edges.map((edge) => {
           const bends = layout.bends.get(edge.id);
           const ends = [layout.places.get(edge.source)!, layout.places.get(edge.target)!] as const;
-          const classes = [bends && "bent", edge.open && "open", edge.doubted && "doubted", labelled && "labelled"];
+          const classes = [bends && "bent", edge.open && "open", edge.unsettled && "unsettled", edge.doubted && "doubted", labelled && "labelled"];
           if (strength(edge) >= SURE && !edge.open) classes.push("sure");
           return {
             group: "edges" as const,
@@ -345,6 +353,7 @@ export class GraphView {
           h("span", { class: "gv-arrow" }, edge.open ? " — " : " → "),
           h("bdi", {}, this.index.label(edge.target)),
           h("strong", {}, percent(strength(edge))),
+          edge.unsettled && h("span", { class: "gv-known" }, `or back ${percent(edge.opposite)}`),
           edge.doubted && h("span", { class: "gv-doubt" }, "in doubt"),
           edge.known && h("span", { class: "gv-known" }, "as you said"),
         ),
@@ -398,7 +407,7 @@ function legend(): HTMLElement {
     { class: "gv-legend" },
     h("span", { class: "gv-key sure" }, "90 % or more"),
     h("span", { class: "gv-key less" }, "less"),
-    h("span", { class: "gv-key open" }, "direction open"),
+    h("span", { class: "gv-key open" }, "direction open (hollow head: likely)"),
     h("span", { class: "gv-key doubted" }, "in doubt"),
   );
 }

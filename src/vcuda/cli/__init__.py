@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vcuda import interrupts
+from vcuda.cli.app import app as app_command
 from vcuda.cli.config import init
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
@@ -137,6 +138,7 @@ _command(
     "vcuda simulate -o simulated --kinds mixed",
 )
 _command(datasets, "vcuda datasets")
+_command(app_command, "vcuda app", "vcuda app churn.csv", "vcuda app --folder runs --no-browser", name="app")
 
 
 def _print_version(wanted: bool) -> None:
