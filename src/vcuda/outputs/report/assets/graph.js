@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:5e8d628916b874a81375054ba0bbd2423204678f5a57cc09a4f7a1d15a48124a
+/*! Built from frontend/, sources sha256:defdd0f0892728b53b1b91f2386b8ce335f4d3b7da2cb0d6f3f88da7dc1e880a
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
