@@ -42,7 +42,7 @@ PAIRS = ("kinds",)
 SHOWN_FIRST = {"context", "table", "output", "config"}
 SHOWN_AFTER = {
     "raw": "log",
-    **dict.fromkeys(("require", "forbid", "tier", "within_tiers", "root", "sink"), "knowledge"),
+    **dict.fromkeys(("require", "forbid", "upstream", "tier", "within_tiers", "root", "sink"), "knowledge"),
 }
 
 
@@ -182,6 +182,7 @@ def knowledge_from_options(
     file: Path | Knowledge | None,
     require: list[str] | None,
     forbid: list[str] | None,
+    upstream: list[str] | None,
     tier: list[str] | None,
     within_tiers: bool,
     root: list[str] | None,
@@ -195,6 +196,7 @@ def knowledge_from_options(
         {
             "required": require or (),
             "forbidden": forbid or (),
+            "upstream": upstream or (),
             "tiers": [names_in(line) for line in tier or ()],
             "within_tiers": within_tiers,
             "roots": root or (),

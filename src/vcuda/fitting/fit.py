@@ -37,6 +37,7 @@ from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_sco
 from vcuda.fitting.series import edges_of_series, fit_series, open_series
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.fitting.targets import KEY, contexts_to_dict
+from vcuda.fitting.upstream import check_upstream, obeying, sentence_of
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
@@ -120,7 +121,9 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
     if spec.robust:
         _check_robust(spec, table)
-    check_contexts(spec, table.contexts, by_scores=route is fit_by_scores and not _is_variational(spec.engine))
+    by_sampling = route is fit_by_scores and not _is_variational(spec.engine)
+    check_contexts(spec, table.contexts, by_scores=by_sampling)
+    check_upstream(spec, by_sampling=by_sampling)
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -144,6 +147,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     info["choice"]["sentences"][:0] = kind_sentences + row_sentences
     if known:
         info["choice"]["sentences"].append(known.sentence())
+        if known.upstream:
+            info["choice"]["sentences"].append(sentence_of(known, outcome))
     info["choice"]["sentences"] += in_words(table.design, table.names)
     if table.contexts is not None and KEY in outcome.diagnostics:
         changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
@@ -268,6 +273,12 @@ def _route(spec: FitSpec) -> Route:
 
 
 def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
+    """By local scores, obeying what is known to be upstream."""
+    outcome, info = _fit_by_scores(request, model, noise, engine)
+    return obeying(outcome, request.knowledge, request.table.names), info
+
+
+def _fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
     """By local scores: of a model that was asked for, or of what the kinds of the columns and the data support."""
     if request.series is not None:
         return fit_series(request, model, noise, engine)

@@ -29,6 +29,7 @@ from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
 from vcuda.fitting.summing import nodes_of, searched_edges, searched_table, summed, with_all_columns
 from vcuda.fitting.targets import mean_targets, reference_table, with_targets
+from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Problem
@@ -271,6 +272,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         sentences.append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
+    engine = with_more_graphs(engine, request.knowledge)
     rows = parts_of(prepared.table, request.parts, request.seed, request.careful)
     outcomes, stopped = _searched(request, prepared, engine, rows)
     members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)

@@ -21,6 +21,7 @@ from vcuda.errors import ConfigError
 from vcuda.fitting.parts import Careful
 from vcuda.fitting.spec import FitSpec
 from vcuda.fitting.targets import with_reference, with_targets
+from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.edge_prior import EdgePrior
@@ -107,6 +108,11 @@ class Request(NamedTuple):
         )
 
     @property
+    def knowledge(self) -> Any:
+        """What is known of the causes; None where nothing is."""
+        return self.spec.knowledge
+
+    @property
     def changes(self) -> Any:
         """What environments may change."""
         return self.spec.changes
@@ -137,6 +143,7 @@ def fit_scored(
         info["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
+    engine = with_more_graphs(engine, request.knowledge)
     cost = _foreseen(request, chosen, engine)
     problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges, prior=request.prior)
     outcome = with_targets(_run(request, engine, problem, info), chosen.score)

@@ -141,7 +141,7 @@ def _categories(posterior: Posterior, most: int = 12) -> str:
 
 def _knowledge(known: dict[str, Any]) -> list[str]:
     said = []
-    for key, words in (("required", "required"), ("forbidden", "forbidden")):
+    for key, words in (("required", "required"), ("forbidden", "forbidden"), ("upstream", "upstream, by any way")):
         if known.get(key):
             said.append(f"{words}: " + "; ".join(f"{source} → {target}" for source, target in known[key]))
     if known.get("tiers"):
