@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:b2f4b2eca981df2ed9706f7fb4b2a7fd4992e66db73dd3dc37f36a89626691e3
+/*! Built from frontend/, sources sha256:400b3e016584e0272c0c7b8fa820ca69f66a1d72a369b2a6ffefd2e4bae26014
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
