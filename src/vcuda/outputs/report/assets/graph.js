@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:acb7c90d64cd226e7da61b4d86ac90820e1a8921e46045fc468383ad20c334c1
+/*! Built from frontend/, sources sha256:b364ae62bdbc9b4a8f50f29c01c837304bb73d980e39ad675a43f928299a783e
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
