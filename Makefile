@@ -16,6 +16,7 @@ help:
 	@echo "make coverage   all tests, and the lines of src that none of them runs"
 	@echo "make fuzz    thousands of hostile files (takes an hour; see CONTRIBUTING.md)"
 	@echo "make frontend   build the scripts of the app and the report from frontend/ (needs Node 20)"
+	@echo "make docs    build the documentation into site/, with warnings as errors"
 	@echo "make bench   the benchmarks of docs/ (takes long; see python -m benchmarks --help)"
 
 $(READY): pyproject.toml
@@ -76,8 +77,13 @@ check: $(READY)
 frontend:
 	cd frontend && npm ci --no-audit --no-fund && npm run build
 
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY)
+	$(BIN)/mkdocs build --quiet --strict
+	@echo "== site/index.html"
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks all
 
 clean:
-	rm -rf $(VENV) $(OLDEST) run-sachs htmlcov .coverage
+	rm -rf $(VENV) $(OLDEST) run-sachs htmlcov site .coverage

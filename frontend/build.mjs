@@ -8,6 +8,7 @@ import { build } from "vite";
 const here = import.meta.dirname;
 const BUNDLED = ["cytoscape", "@dagrejs/dagre"];
 const ENTRIES = {
+  app: { entry: "src/app/main.ts", folder: "../src/vcuda/app/static", name: "app" },
   graph: { entry: "src/report-graph.ts", folder: "../src/vcuda/outputs/report/assets", name: "graph" },
 };
 

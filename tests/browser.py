@@ -93,12 +93,16 @@ class Browser:
 
     def open(self, file: Path, *, width: int, height: int, fragment: str = "") -> None:
         """Show a file from disk in a window of this size, and forget what was heard before."""
+        self.visit(file.resolve().as_uri() + fragment, width=width, height=height)
+
+    def visit(self, address: str, *, width: int, height: int) -> None:
+        """The same for any address."""
         self.call("Page.navigate", url="about:blank")
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self._events.clear()
-        self.call("Page.navigate", url=file.resolve().as_uri() + fragment)
+        self.call("Page.navigate", url=address)
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._receive()
         # Two frames, so that everything is painted.
@@ -123,8 +127,65 @@ class Browser:
             " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
             " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
+        self.click_at(*place)
+
+    def click_at(self, x: float, y: float) -> None:
+        """A click at a place of the window; like every pointer, it comes from somewhere."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the pointer at one place of the window, move it in steps, and release it at another."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=start[0], y=start[1])
+        self.call("Input.dispatchMouseEvent", type="mousePressed", x=start[0], y=start[1], button="left", clickCount=1)
+        for step in range(1, 6):
+            x, y = (a + (b - a) * step / 5 for a, b in zip(start, end, strict=True))
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, button="left", buttons=1)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], button="left", clickCount=1)
+
+    def drop(self, selector: str, file: Path) -> None:
+        """Drop a file from the desktop onto an element."""
+        x, y = self.run(
+            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    def pick(self, selector: str, value: str) -> None:
+        """Choose an option of a select by typing it, as a keyboard does."""
+        self.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        for _ in range(300):
+            if self.run(f"document.querySelector({json.dumps(selector)}).value") == value:
+                return
+            before = self.run(f"document.querySelector({json.dumps(selector)}).selectedIndex")
+            wanted = self.run(
+                f"[...document.querySelector({json.dumps(selector)}).options]"
+                f".findIndex(option => option.value === {json.dumps(value)})"
+            )
+            assert wanted >= 0, f"{selector} has no option {value}"
+            self.press(*(("ArrowDown", 40) if wanted > before else ("ArrowUp", 38)))
+        raise AssertionError(f"{selector} cannot be set to {value}")
+
+    def wait(self, expression: str, *, seconds: float = 120.0) -> None:
+        """Until an expression of JavaScript is true; what the page shows is said where it never is."""
+        deadline = time.monotonic() + seconds
+        while not self.run(f"!!({expression})"):
+            assert time.monotonic() < deadline, f"{expression}: {self.run('document.body.innerText')[:2000]}"
+            time.sleep(0.1)
+
+    def event(self, method: str, *, seconds: float = PATIENCE) -> dict[str, Any]:
+        """The next event of a kind, which may have come already."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for at, heard in enumerate(self._events):
+                if heard["method"] == method:
+                    return self._events.pop(at)["params"]
+            assert time.monotonic() < deadline, f"no {method} came"
+            self.run("0")
+            time.sleep(0.05)
 
     def screenshot(self) -> bytes:
         """What the window shows, as PNG."""

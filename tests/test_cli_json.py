@@ -9,9 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
+import pandas as pd
 import pytest
 import typer
 
+import vcuda
 from vcuda.cli import app, main
 
 SCHEMA = json.loads(files("vcuda.cli").joinpath("schema.json").read_text(encoding="utf-8"))
@@ -78,6 +80,9 @@ LINES = [
     ("sensitivity", [], "sensitivity run X1 X2"),
     ("why", [], "why run X1 X2"),
     ("next", [], "next run"),
+    ("targets", [], "targets sites"),
+    ("counterfactual", [], "counterfactual run sim/test.csv --row 2 --do X1=0 --draws 20"),
+    ("attribute", [], "attribute run sim/test.csv X3 --draws 20"),
     ("compare", [], "compare run run"),
     ("report", ["page.html"], "report run -o page.html --curves 0"),
     ("export", ["graph.csv"], "export run -o graph.csv"),
@@ -94,6 +99,9 @@ LINES = [
 )
 def test_a_command_prints_what_the_schema_says(command, made, line, folder, monkeypatch, run):
     monkeypatch.chdir(folder)
+    if command == "targets":
+        table = pd.read_csv("sim/train.csv").assign(site=["a", "b"] * 32)
+        vcuda.fit(table, contexts="site", model="linear", checks=False).save("sites")
     Path("bad.csv").write_text("a,b\n" + "1,2\n2,3\n" * 9 + "2,inf\n")
     runs = {"LABELS": RUNS / "orders-discrete", "CURVES": RUNS / "exact-gp"}
     answer = run(*(runs.get(word, word) for word in line.split()), "--json")

@@ -262,8 +262,9 @@ def test_every_question_is_asked_here_and_has_its_place_on_the_page():
         if inspect.isfunction(method) and not name.startswith("_") and "vcuda.summaries" in inspect.getsource(method)
     }
     # Some engines keep no rows, which why and sensitivity need: their own tests ask them. Changes are
-    # for tables with contexts.
-    assert asked == QUESTIONS.keys() | {"why", "sensitivity", "targets"}
+    # for tables with contexts; time series and single rows have tests of their own.
+    others = {"summary_graph", "predict", "held_out", "counterfactual", "attribute"}
+    assert asked == QUESTIONS.keys() | {"why", "sensitivity", "targets"} | others
     assert all(f".{question}(" in page or f"`{question}(" in page for question in (*asked, "plot"))
 
 

@@ -15,7 +15,7 @@ ASKED = [
     *PROJECT["dependencies"],
     *(
         each
-        for extra in ("plots", "notebook", "cluster", "excel", "stats", "sql", "dev")
+        for extra in ("plots", "notebook", "cluster", "excel", "stats", "sql", "docs", "dev")
         for each in PROJECT["optional-dependencies"][extra]
     ),
 ]

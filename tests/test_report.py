@@ -9,6 +9,7 @@ import json
 import re
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -483,6 +484,22 @@ def large_file(large_page, tmp_path_factory):
     return on_disk(large_page, tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def targeted() -> Posterior:
+    table = chain(("rain", "river", "mill", "flour"))
+    return vcuda.fit(table, model="linear", engine="exact", target="flour", seed=0)
+
+
+@pytest.fixture(scope="module")
+def target_page(targeted) -> str:
+    return report_page(targeted)
+
+
+@pytest.fixture(scope="module")
+def target_file(target_page, tmp_path_factory):
+    return on_disk(target_page, tmp_path_factory)
+
+
 def on_disk(page: str, folders):
     file = folders.mktemp("report") / "report.html"
     file.write_text(page, encoding="utf-8")
@@ -501,6 +518,43 @@ def arrows(posterior: Posterior, threshold: float) -> int:
     rounded = np.round(posterior.edge_probabilities.to_numpy(), 3)
     best = np.triu(np.maximum(rounded, rounded.T), k=1)
     return int((best >= threshold).sum())
+
+
+def test_a_target_comes_first_with_its_effects_on_an_axis(browser, targeted, target_page, target_file):
+    page = Page(target_page)
+    words = " ".join(page.words)
+    assert "What drives flour" in words[: words.index("How sure it is")]
+    assert page.data["variable"] == 3
+    browser.open(target_file, width=DESKTOP[0], height=DESKTOP[1])
+    # Dots stand where the axis says, and every label is inside the window.
+    ticks = browser.run(
+        "[...document.querySelectorAll('#drivers .axis text')].map(one => [Number(one.textContent.replace(',', '')), "
+        "parseFloat(one.getAttribute('x'))])"
+    )
+    assert len(ticks) >= 3
+    slopes = np.diff([place for _, place in ticks]) / np.diff([value for value, _ in ticks])
+    np.testing.assert_allclose(slopes, slopes[0], rtol=0.01)
+    posterior = vcuda.fit(
+        chain(("rain", "river", "mill", "flour")), model="linear", engine="exact", target="flour", seed=0
+    )
+    places = browser.run(
+        "[...document.querySelectorAll('#drivers .point')].map(one => parseFloat(one.getAttribute('cx')))"
+    )
+    expected = ticks[0][1] + slopes[0] * (posterior.drivers().table.effect - ticks[0][0])
+    np.testing.assert_allclose(places, expected, atol=0.05)
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("size", [DESKTOP, (390, 844)], ids=["desktop", "phone"])
+def test_the_graph_is_on_the_first_screen(browser, target_file, size):
+    browser.open(target_file, width=size[0], height=size[1])
+    box = (
+        "(() => { const b = document.querySelector('.gv-stage').getBoundingClientRect(); return [b.top, b.bottom]; })()"
+    )
+    top, bottom = browser.run(box)
+    assert 0 < top < bottom < size[1]
+    heading = "document.querySelector('#short h2').getBoundingClientRect().bottom"
+    assert browser.run(heading) < size[1]
 
 
 def test_the_slider_changes_the_graph(browser, plain, plain_file):
@@ -629,6 +683,21 @@ def test_dark_and_paper(browser, plain_file):
     finally:
         browser.call("Emulation.setEmulatedMedia", media="", features=[])
     assert browser.printed().startswith(b"%PDF")
+
+
+AXE = Path(__file__).parents[1] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("which", ["plain_file", "target_file", "large_file"])
+def test_it_is_accessible(browser, which, size, request):
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed (make frontend installs it)")
+    browser.open(request.getfixturevalue(which), width=size[0], height=size[1])
+    browser.run(AXE.read_text(encoding="utf-8") + ";0")
+    found = browser.run("axe.run(document).then(found => found.violations.map(one => [one.id, one.impact, one.help]))")
+    assert found == []
 
 
 @pytest.mark.slow

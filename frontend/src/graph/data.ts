@@ -30,9 +30,14 @@ export interface ShownEdge {
   /** Of the other direction. */
   opposite: number;
   open: boolean;
+  /** Drawn with a head, and yet the other direction is not ruled out. */
+  unsettled: boolean;
   doubted: boolean;
   known: boolean;
 }
+
+/** From this share of both directions on one of them is settled; the sentences of a report say the same. */
+const SETTLED = 0.9;
 
 /** More edges than these are a black field, whatever draws them. */
 export const MOST_EDGES = 1500;
@@ -75,6 +80,7 @@ export class GraphIndex {
         probability,
         opposite,
         open,
+        unsettled: !open && probability < SETTLED * (probability + opposite),
         doubted: Boolean(edge.doubted || back?.doubted),
         known: Boolean(edge.known),
       });
@@ -101,7 +107,7 @@ export interface Part {
 }
 
 /** Neighbours of the middle that are drawn; the side panel lists all of them. */
-const MOST_NEIGHBOURS = 24;
+const MOST_NEIGHBOURS = 14;
 
 /** What lies within some steps of one column, the surest neighbours first where there are many. */
 export function around(edges: ShownEdge[], middle: string, steps: number): Part {

@@ -70,6 +70,7 @@ export function sheet(c: Colours): StylesheetJson {
       },
     },
     { selector: "edge.sure", style: { "line-style": "solid", width: 2 } },
+    { selector: "edge.unsettled", style: { "target-arrow-fill": "hollow" } },
     { selector: "edge.open", style: { "target-arrow-shape": "none", "line-color": c.faint } },
     { selector: "edge.doubted", style: { "line-color": c.caution, "target-arrow-color": c.caution } },
     { selector: "edge.labelled", style: { label: "data(percent)" } },

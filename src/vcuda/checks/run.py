@@ -7,6 +7,7 @@ that hang on it, otherwise a note.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
 from vcuda.checks.populations import LEAST_SHARE, Populations, normal_populations, populations, takes_normal_groups
 from vcuda.checks.residuals import Departure, Tested
+from vcuda.checks.series import series_findings
 from vcuda.checks.statistics import corrected
 from vcuda.checks.subject import MOST_COLUMNS, SURE, Subject, no_residuals, subject_of
 from vcuda.data.messages import listed
@@ -116,6 +118,27 @@ WORDS = {
 }
 
 
+# Of a series: what the fitted lags do not explain.
+LATER_STEPS = _Words(
+    "What is left of the columns still depends on earlier steps",
+    "edges may stand for what earlier steps would explain",
+    "Fit with more lags (lags=, or lags='auto'), or take out a trend or a season (trend=, season=).",
+)
+
+
+def words_of(name: str, posterior: Posterior, table: Dataset) -> _Words:
+    """What a check says; of rows that depend on each other, with the option that takes them as steps in time."""
+    words = WORDS[name]
+    if name != ORDER:
+        return words
+    if posterior.lagged is not None:
+        return LATER_STEPS
+    dates = [column for column, why in table.left_out if "dates" in why]
+    named = f", time={dates[0]!r} (--lags 2 --time {shlex.quote(dates[0])})" if dates else " (--lags 2)"
+    otherwise = f"{words.remedy[:1].lower()}{words.remedy[1:]}"
+    return words._replace(remedy=f"If the rows are steps in time, fit with lags=2{named}; otherwise {otherwise}")
+
+
 def check(
     posterior: Posterior,
     table: Dataset,
@@ -156,6 +179,7 @@ class _Run:
         self, posterior: Posterior, table: Dataset, edges: EdgePrior, seed: int, seconds: float, ordered: bool
     ) -> None:
         self.posterior, self.made, self.findings = posterior, list[Made](), list[Finding]()
+        self.in_time = posterior.lagged is not None
         self.skipped: list[str] = []
         started = time.perf_counter()
         self.copies, deadline = rows.copies(table), time.monotonic() + seconds
@@ -165,13 +189,17 @@ class _Run:
             table = table.select(self.copies.first)
         self.started = time.perf_counter()
         self.subject = subject_of(posterior, table, edges, ordered=ordered, seed=seed, deadline=deadline)
-        if len(self.subject.columns) < min(table.d, MOST_COLUMNS):
-            self.skipped.append(f"{table.d - len(self.subject.columns):,} of {table.d:,} columns")
+        looked_at = table.d if posterior.lagged is None else posterior.lagged.nodes
+        if len(self.subject.columns) < min(looked_at, MOST_COLUMNS):
+            self.skipped.append(f"{looked_at - len(self.subject.columns):,} of {looked_at:,} columns")
 
     def all(self) -> Checks:
         subject = self.subject
         failed = self._tests()
-        view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if failed and subject.sure else None
+        looks = bool(failed and subject.sure) and not self.in_time
+        view = self._timed(DESCRIPTIONS, lambda: other_view(subject)) if looks else None
+        if self.in_time:
+            self.findings += series_findings(self.posterior, subject)
         self._copies()
         self._imputations()
         if subject.joined:
@@ -202,6 +230,8 @@ class _Run:
             if dependent:
                 # Other checks take the rows as independent: what they found would be the same thing again.
                 return dependent
+        if self.in_time:
+            return self._tested(OF_RESIDUALS)
         normal = takes_normal_groups(subject)
         mixture = self._tested({POPULATIONS: _of(normal_populations)}) if normal else {}
         failed = self._tested(OF_RESIDUALS)
@@ -241,7 +271,7 @@ class _Run:
         return tested.p_value, [one for one in tested.departures if counts(one) and holds(one)]
 
     def _finding(self, name: str, departures: list[Departure], view: OtherView | None) -> Finding:
-        subject, words = self.subject, WORDS[name]
+        subject, words = self.subject, words_of(name, self.posterior, self.subject.table)
         departures = sorted(departures, key=lambda one: one.p_value)
         columns = list(dict.fromkeys(column for one in departures for column in one.columns))
         pool = subject.joined if name in ABOUT_EDGES else subject.sure
@@ -279,8 +309,11 @@ class _Run:
         if not edges:
             if not touched:
                 return "No sure edge hangs on it."
+            if self.in_time:
+                return "The sure edges at these columns were not looked at without it."
             return "The sure edges at these columns stay when the table is described by ranks, without shapes."
-        said = f"{WORDS[name].changes[:1].upper()}{WORDS[name].changes[1:]}: {self._listed(edges)}."
+        words = words_of(name, self.posterior, self.subject.table)
+        said = f"{words.changes[:1].upper()}{words.changes[1:]}: {self._listed(edges)}."
         if name not in ABOUT_EDGES and view is not None:
             turned = [edge for edge in edges if edge in set(view.turned)]
             absent = [edge for edge in edges if edge in set(view.absent)]

@@ -207,10 +207,11 @@ def subject_of(
         if complete.sum() >= values.shape[0] // 2:
             predictive = predictive.learned_from(values[complete], held[complete] if held.any() else None)
     # A value that was observed stands where one is missing; no residual is computed with it.
-    present = np.where(missing, _first_known(table), values) if missing.any() else values
-    scaled = predictive.scaling.apply(present, posterior.names)
+    known = np.where(missing, _first_known(table), values) if missing.any() else values
+    scaled = predictive.scaling.apply(known, posterior.names)
     residuals, columns = np.zeros(values.shape), list[int]()
-    for column in _chosen_columns(probabilities):
+    present = len(posterior.names) if posterior.lagged is None else posterior.lagged.nodes
+    for column in _chosen_columns(probabilities[:, :present]):
         # The checks themselves take some of the time.
         if columns and time.monotonic() > deadline - 0.3 * (deadline - started):
             break
@@ -267,9 +268,9 @@ def _chosen_rows(total: int, most: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _chosen_columns(probabilities: np.ndarray) -> list[int]:
-    """The columns with the most sure edges first."""
+    """The columns with the most sure edges first; of all edges, those into the columns that may be chosen."""
     sure = probabilities >= SURE
-    touched = sure.sum(axis=0) + sure.sum(axis=1)
+    touched = sure.sum(axis=0) + sure.sum(axis=1)[: sure.shape[1]]
     return np.argsort(-touched, kind="stable")[:MOST_COLUMNS].tolist()
 
 

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vcuda import interrupts
+from vcuda.cli.app import app as app_command
 from vcuda.cli.config import init
 from vcuda.cli.fitting import fit
 from vcuda.cli.options import UNUSABLE_INPUT
@@ -30,6 +31,7 @@ from vcuda.cli.questions import (
     targets,
     why,
 )
+from vcuda.cli.rows import attribute, counterfactual
 from vcuda.cli.runs import evaluate, sample
 from vcuda.cli.tables import check, datasets, simulate
 from vcuda.cli.terminal import give_up_output, remarks, say, shortened
@@ -123,6 +125,8 @@ _command(sensitivity, "vcuda sensitivity run Mek Erk", "vcuda sensitivity run Me
 _command(why, "vcuda why run Mek Erk", "vcuda why run Mek Erk --data table.csv")
 _command(next_experiment, "vcuda next run --already Mek", name="next")
 _command(targets, "vcuda targets run --minimum 0.5")
+_command(counterfactual, "vcuda counterfactual run table.csv --row 7 --do dose=20")
+_command(attribute, "vcuda attribute run table.csv outcome --row 7")
 _command(compare, "vcuda compare run other-run")
 _command(report, "vcuda report run -o report.html")
 _command(export, "vcuda export run -o edges.graphml --minimum 0.5", "vcuda export run -o graph.dagitty --consensus")
@@ -134,6 +138,7 @@ _command(
     "vcuda simulate -o simulated --kinds mixed",
 )
 _command(datasets, "vcuda datasets")
+_command(app_command, "vcuda app", "vcuda app churn.csv", "vcuda app --folder runs --no-browser", name="app")
 
 
 def _print_version(wanted: bool) -> None:

@@ -54,6 +54,7 @@ KNOWLEDGE_EXAMPLES = {
     "tiers": [["age", "region"], ["price"], ["churned"]],
     "required": ["price -> churned"],
     "forbidden": ["churned -> price"],
+    "upstream": ["age -> churned"],
     "roots": ["age"],
     "sinks": ["churned"],
 }

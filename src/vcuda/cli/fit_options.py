@@ -25,6 +25,7 @@ TYPES: dict[str, Any] = {
     "float": float,
     "str": str,
     "float | str": str,
+    "int | str": str,
     "Sequence[str]": list[str],
     "dict[str, str]": list[str],
     "dict": Path,  # what is stored as a mapping is given as a file
@@ -41,7 +42,7 @@ PAIRS = ("kinds",)
 SHOWN_FIRST = {"context", "table", "output", "config"}
 SHOWN_AFTER = {
     "raw": "log",
-    **dict.fromkeys(("require", "forbid", "tier", "within_tiers", "root", "sink"), "knowledge"),
+    **dict.fromkeys(("require", "forbid", "upstream", "tier", "within_tiers", "root", "sink"), "knowledge"),
 }
 
 
@@ -63,6 +64,14 @@ def number_or_text(value: str) -> float | str:
     """A number where the text is one."""
     try:
         return float(value)
+    except ValueError:
+        return value
+
+
+def whole_or_text(value: str) -> int | str:
+    """A whole number where the text is one."""
+    try:
+        return int(value)
     except ValueError:
         return value
 
@@ -92,6 +101,8 @@ def _annotated(option: Option, declarations: list[str], *, hidden: bool = False)
         described["autocompletion"] = choice_of(option.choices)
     if option.plain == "float | str":
         described["parser"] = number_or_text
+    if option.plain == "int | str":
+        described["parser"] = whole_or_text
     if option.default is None:
         kind, described["show_default"] = kind | None, False
     if option.metavar in COLUMN_NAMES:
@@ -171,6 +182,7 @@ def knowledge_from_options(
     file: Path | Knowledge | None,
     require: list[str] | None,
     forbid: list[str] | None,
+    upstream: list[str] | None,
     tier: list[str] | None,
     within_tiers: bool,
     root: list[str] | None,
@@ -184,6 +196,7 @@ def knowledge_from_options(
         {
             "required": require or (),
             "forbidden": forbid or (),
+            "upstream": upstream or (),
             "tiers": [names_in(line) for line in tier or ()],
             "within_tiers": within_tiers,
             "roots": root or (),

@@ -8,7 +8,7 @@ import shlex
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 STRONGEST_EDGES = 15
 # With more columns a report takes longer than people wait for unasked.
 REPORTED_COLUMNS = 200
-SMALLEST_SHOWN_PROBABILITY = 0.01
+SMALLEST_SHOWN_PROBABILITY = 0.1
 Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")]
 Required = Annotated[
@@ -64,6 +64,15 @@ Forbidden = Annotated[
     list[str] | None,
     typer.Option(
         "--forbid", metavar='"A -> B"', help="A is no direct cause of B; repeat for more.", show_default=False
+    ),
+]
+UpstreamOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--upstream",
+        metavar='"A -> B"',
+        help="A is a cause of B, directly or by others; repeat for more. Engines exact and orders.",
+        show_default=False,
     ),
 ]
 Tiers = Annotated[
@@ -125,6 +134,7 @@ def fit(
     raw: Raw = False,
     require: Required = None,
     forbid: Forbidden = None,
+    upstream: UpstreamOf = None,
     tier: Tiers = None,
     within_tiers: WithinTiers = True,
     root: Roots = None,
@@ -165,7 +175,7 @@ def fit(
         known = Knowledge.from_dict(options["knowledge"] or {})
     else:
         assert table is not None
-        known = knowledge_from_options(given["knowledge"], require, forbid, tier, within_tiers, root, sink)
+        known = knowledge_from_options(given["knowledge"], require, forbid, upstream, tier, within_tiers, root, sink)
         options = {
             **place_of(table),
             **given,
@@ -271,21 +281,20 @@ def _report(posterior: Posterior, run: Path) -> None:
     say(console, f"What was found: {found_in_short(posterior, posterior.consensus())}")
     edges = posterior.edges(minimum=SMALLEST_SHOWN_PROBABILITY).head(STRONGEST_EDGES)
     if not edges.empty:
-        show_table(
-            console,
-            {"source": "left", "target": "left", "probability": "right"},
-            (
-                (shortened(source), shortened(target), in_percent(probability))
-                for source, target, probability, *_ in edges.itertuples(index=False, name=None)
-            ),
-        )
+        heads: dict[str, Literal["left", "right"]] = {"source": "left", "target": "left"}
+        columns = [[shortened(name) for name in edges["source"]], [shortened(name) for name in edges["target"]]]
+        if "lag" in edges:
+            heads["lag"] = "right"
+            columns.append([str(lag) for lag in edges["lag"]])
+        columns.append([in_percent(probability) for probability in edges["probability"]])
+        show_table(console, heads | {"probability": "right"}, zip(*columns, strict=True))
     say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")
     say(console, f"What could be wrong: {verdict(posterior.status)}.")
     say(console, f"Status: {summary['status']}. {summary['status_sentence']}", "")
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
     say(
         console,
-        f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
+        f"How it was made: fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
         f"model {summary['model']}, {'' if summary['noise'] is None else 'noise ' + summary['noise'] + ', '}"
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
         f"{resumed_in_words(summary.get('resumed'))}.",

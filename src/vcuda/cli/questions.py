@@ -44,7 +44,7 @@ def edges(
         show_json({"rule": rule, "edges": found.to_dict("records")})
         return
     say(results(), rule)
-    _show(found, most)
+    show(found, most)
 
 
 def paths(
@@ -66,7 +66,7 @@ def paths(
         show_json({"probability": found.probability, "paths": found.table.to_dict("records")})
         return
     say(results(), f"{source} is upstream of {target} with probability {found.probability:.2f}.")
-    _show(found.table, most, shorten=str)
+    show(found.table, most, shorten=str)
 
 
 def effect(
@@ -81,6 +81,10 @@ def effect(
         list[float] | None,
         typer.Option("--at", help="A value of the cause for the curve; repeat for more.", show_default=False),
     ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a time series: steps after the change, by default 12.", show_default=False),
+    ] = None,
     draws: Annotated[
         int | None, typer.Option(min=1, help="Causal models drawn from the posterior.", show_default=False)
     ] = None,
@@ -90,9 +94,18 @@ def effect(
     """What happens to one variable when another is set? In the units of the table."""
     posterior = opened(run, cause, outcome)
     from vcuda.summaries.categorical_effects import CategoryEffect
+    from vcuda.summaries.impulses import ImpulseResponse
     from vcuda.summaries.simulated_effects import SimulatedEffect
 
-    found = posterior.effect(cause, outcome, at=at, draws=draws, seed=seed)
+    found = posterior.effect(cause, outcome, at=at, horizon=horizon, draws=draws, seed=seed)
+    if isinstance(found, ImpulseResponse):
+        if as_json:
+            answer = {"sentence": found.sentence, "linear": found.linear, "caveat": found.caveat}
+            show_json({**answer, "response": found.table.to_dict("records")})
+            return
+        say(results(), found.sentence)
+        show(found.table, len(found.table))
+        return
     if isinstance(found, SimulatedEffect):
         _show_simulated_effect(found, as_json=as_json)
         return
@@ -118,7 +131,7 @@ def effect(
     say(results(), found.sentence)
     if at is not None or not found.linear:
         say(results(), f"Expected {outcome} when {cause} is set to x, with the band that holds 90 %:")
-        _show(found.curve, len(found.curve))
+        show(found.curve, len(found.curve))
 
 
 def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
@@ -144,7 +157,7 @@ def _show_simulated_effect(found: SimulatedEffect, *, as_json: bool) -> None:
         return
     say(results(), found.sentence)
     say(results(), f"Changes of {found.outcome} when {found.cause} is set, with the interval that holds 90 %:")
-    _show(found.table, len(found.table), shorten=str)
+    show(found.table, len(found.table), shorten=str)
 
 
 def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
@@ -163,7 +176,7 @@ def _show_category_effect(found: CategoryEffect, *, as_json: bool) -> None:
         return
     say(results(), found.sentence)
     say(results(), f"Probabilities of {found.outcome} when {found.cause} is set, with the band that holds 90 %:")
-    _show(found.table, len(found.table))
+    show(found.table, len(found.table))
 
 
 def drivers(
@@ -192,7 +205,7 @@ def drivers(
         return
     say(results(), f"What drives {found.target}:", *(f"- {sentence}" for sentence in found.sentences), found.caveat)
     if found.drivers:
-        _show(found.table.drop(columns=["measure", "value_before", "value_after"]), len(found.drivers))
+        show(found.table.drop(columns=["measure", "value_before", "value_after"]), len(found.drivers))
 
 
 def why(
@@ -228,7 +241,7 @@ def why(
     say(results(), *found.sentences)
     for title, table in found.tables():
         say(results(), title)
-        _show(table, len(table))
+        show(table, len(table))
     if found.notes:
         say(results(), *found.notes)
 
@@ -267,10 +280,10 @@ def sensitivity(
         results(),
         f"The probability that {cause} has an effect on {outcome} which holds, by the hidden cause's strength:",
     )
-    _show(found.curve.iloc[::10], len(found.curve))
+    show(found.curve.iloc[::10], len(found.curve))
     if not found.covariates.empty:
         say(results(), f"Measured causes of {cause}, and how strong they are:")
-        _show(found.covariates, len(found.covariates))
+        show(found.covariates, len(found.covariates))
 
 
 def next_experiment(
@@ -298,7 +311,7 @@ def next_experiment(
         say(results(), "No experiment on a single variable is expected to settle a direction that is still open.")
         return
     say(results(), "By the expected information from setting each variable, in bits, with the directions it settles:")
-    _show(found, most)
+    show(found, most)
 
 
 def targets(
@@ -308,9 +321,7 @@ def targets(
     as_json: Json = False,
 ) -> None:
     """Which environment changed which column? For a fit with --contexts, the surest changes first."""
-    from vcuda.posterior import Posterior
-
-    posterior = Posterior.load(run)
+    posterior = opened(run)
     found = posterior.targets(minimum=minimum)
     reference = posterior.provenance["contexts"]["reference"]
     if as_json:
@@ -320,7 +331,7 @@ def targets(
         say(results(), f"No environment differs from {reference} with a probability of {minimum:g} or more.")
         return
     say(results(), f"Changes from {reference} with a probability of {minimum:g} or more:")
-    _show(found, most)
+    show(found, most)
 
 
 def compare(
@@ -350,7 +361,7 @@ def compare(
         f"The probabilities of all edges differ by {found.sum_of_differences:.2f} together; graphs of the two differ "
         f"about at least {found.pairs_that_differ:.1f} pairs. What changed most:",
     )
-    _show(found.edges[found.edges.difference.abs() >= 0.005], most)
+    show(found.edges[found.edges.difference.abs() >= 0.005], most)
 
 
 def report(
@@ -403,7 +414,7 @@ def export(
     say(results(), f"Wrote {output}.")
 
 
-def _show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:
+def show(table: pd.DataFrame, most: int, *, shorten: Callable[[object], str] = shortened) -> None:
     """The first lines of a table: names as they are, numbers to four digits, those between 0 and 1 to two decimals."""
     numeric = {name: table[name].dtype.kind in "fi" for name in table.columns}
     shares = {name for name in table.columns if numeric[name] and table[name].abs().max() <= 1}

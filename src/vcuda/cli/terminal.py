@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAXIMUM_NAME = 40
 # Where a fit writes if nothing else is said.
 OUTPUT_FOLDER = "run"
+PROGRESS = "VCUDA_PROGRESS"
 
 
 class OutputError(RunError):
@@ -146,11 +147,14 @@ def show_json(content: Mapping[str, Any]) -> None:
 def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> Iterator[ProgressCallback]:
     """A callback that shows progress: a bar on a terminal, a line for every tenth of the work elsewhere.
 
-    Only a fit announces itself: what is ``doing`` before it is mostly done at once, or refused.
+    Only a fit announces itself: what is ``doing`` before it is mostly done at once, or refused. For programs that show
+    the progress themselves, VCUDA_PROGRESS=json writes a line of JSON for each report.
     """
     remaining = Remaining()
     if quiet:
         yield lambda progress: None
+    elif os.environ.get(PROGRESS) == "json":
+        yield _json_lines(remaining, doing)
     elif console.is_interactive:
         from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as Bar
@@ -175,6 +179,16 @@ def shown_progress(console: Console, *, quiet: bool, doing: str = "Fitting") -> 
         if doing == "Fitting":
             say(console, "Preparing ...")
         yield _lines(console, remaining, doing)
+
+
+def _json_lines(remaining: Remaining, doing: str) -> ProgressCallback:
+    def show(progress: Progress) -> None:
+        share = progress.done / progress.total if progress.total else 0.0
+        said = {"doing": doing, "share": share, "detail": progress.detail, "seconds_left": remaining.seconds(progress)}
+        with suppress(OSError):
+            os.write(2, json.dumps({"progress": said}).encode() + b"\n")
+
+    return show
 
 
 def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -> ProgressCallback:

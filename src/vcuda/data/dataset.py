@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,8 @@ class Dataset:
         numbers; `as_dataset` finds kinds by the rules of `vcuda.data.kinds`.
     left_out
         Names of columns that are no variables, with the reason.
+    beside
+        Columns that are no variables and say something of the rows, such as when each was measured: n texts by name.
     contexts
         The environments that the rows come from, if columns of the user's table name them.
     environment
@@ -71,6 +73,7 @@ class Dataset:
     choice: ColumnChoice = EVERY_COLUMN
     kinds: tuple[Kind, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     contexts: Contexts | None = None
     environment: npt.NDArray[np.intp] | None = None
 
@@ -229,7 +232,9 @@ class Dataset:
         """The table of some rows, by indices, a boolean mask or a slice; the checks are not repeated."""
         chosen = rows if isinstance(rows, slice) else np.asarray(rows)
         held = None if self.interventions is None else self.interventions[chosen].copy()
-        found = replace(self, values=self.values[chosen].copy(), interventions=held)
+        places = np.arange(self.n)[chosen].tolist() if self.beside else []
+        beside = {name: tuple(cells[k] for k in places) for name, cells in self.beside.items()}
+        found = replace(self, values=self.values[chosen].copy(), interventions=held, beside=beside)
         if self.contexts is None or self.environment is None:
             return found
         environment = self.environment[chosen].copy()

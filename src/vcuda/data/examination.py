@@ -55,17 +55,22 @@ if TYPE_CHECKING:
 class ReadOptions:
     """How the columns of a table are read: kinds by column name, cells that are missing values, and whether columns
     that would be left out are refused instead. Of rows that are read to be predicted all columns are known to be
-    variables, whatever these rows look like."""
+    variables, whatever these rows look like. Columns ``beside`` the variables say something of the rows, such as when
+    each was measured, and are read as text."""
 
     kinds: Mapping[str, Kind]
     missing_values: tuple[str, ...] = ()
     strict: bool = False
     are_variables: bool = False
+    beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, kinds: Any = None, missing_values: Any = None, strict: bool = False) -> ReadOptions:
+    def of(
+        cls, kinds: Any = None, missing_values: Any = None, strict: bool = False, beside: Sequence[str | None] = ()
+    ) -> ReadOptions:
         """From what was asked for, which is checked as far as that is possible without a table."""
-        return cls(checked_kinds(kinds), checked_missing_values(missing_values), strict)
+        named = tuple(dict.fromkeys(name for name in beside if name is not None))
+        return cls(checked_kinds(kinds), checked_missing_values(missing_values), strict, beside=named)
 
 
 AS_FOUND = ReadOptions({})

@@ -60,6 +60,9 @@ class Knowledge:
         Columns without causes.
     sinks
         Columns without effects.
+    upstream
+        Pairs of columns of which the first is a cause of the second, directly or by others: every graph has a way.
+        Engines exact and orders obey it.
     probabilities
         The prior probability of single edges, ``{("a", "b"): 0.9}``, given that a comes before b in the order of the
         variables: in place of the one that all other edges have.
@@ -77,12 +80,13 @@ class Knowledge:
     roots: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
     probabilities: tuple[tuple[str, str, float], ...] = ()
+    upstream: tuple[Edge, ...] = ()
 
     def __post_init__(self) -> None:
         def put(field: str, value: tuple[Any, ...]) -> None:
             object.__setattr__(self, field, tuple(dict.fromkeys(value)))
 
-        for field in ("required", "forbidden"):
+        for field in ("required", "forbidden", "upstream"):
             put(field, tuple(_edge(edge, field) for edge in _each(getattr(self, field), field)))
         for field in ("roots", "sinks"):
             put(field, tuple(str(name) for name in _each(getattr(self, field), field)))
@@ -94,12 +98,14 @@ class Knowledge:
         self._check()
 
     def __bool__(self) -> bool:
-        return any((self.required, self.forbidden, self.tiers, self.roots, self.sinks, self.probabilities))
+        return any(
+            (self.required, self.forbidden, self.tiers, self.roots, self.sinks, self.probabilities, self.upstream)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column that is named, in the order of naming."""
-        edges = (*self.required, *self.forbidden, *(triple[:2] for triple in self.probabilities))
+        edges = (*self.required, *self.forbidden, *self.upstream, *(triple[:2] for triple in self.probabilities))
         ends = [name for edge in edges for name in edge]
         grouped = [name for tier in self.tiers for name in tier]
         return tuple(dict.fromkeys([*ends, *grouped, *self.roots, *self.sinks]))
@@ -157,6 +163,7 @@ class Knowledge:
             roots=self.roots + other.roots,
             sinks=self.sinks + other.sinks,
             probabilities=self.probabilities + other.probabilities,
+            upstream=self.upstream + other.upstream,
         )
 
     def for_columns(
@@ -204,6 +211,7 @@ class Knowledge:
             (len(self.tiers), "tier", "tiers"),
             (len(self.roots), "root", "roots"),
             (len(self.sinks), "sink", "sinks"),
+            (len(self.upstream), "column upstream of another", "columns upstream of others"),
             (len(self.probabilities), "edge with its own probability", "edges with their own probability"),
         )
         shown_text = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
@@ -211,7 +219,8 @@ class Knowledge:
 
     def _check(self) -> None:
         """Refuse what contradicts itself, each contradiction by its own sentence."""
-        for source, target in self.required + self.forbidden + tuple((s, t) for s, t, _ in self.probabilities):
+        named = self.required + self.forbidden + self.upstream
+        for source, target in named + tuple((s, t) for s, t, _ in self.probabilities):
             if source == target:
                 raise KnowledgeError(f"the edge {_arrow(source, target)} goes from a column to itself: remove it")
         tier: dict[str, int] = {}
@@ -229,12 +238,19 @@ class Knowledge:
                 raise KnowledgeError(
                     f"the edge {_arrow(source, target)} is required, but {reason}: drop one of the two"
                 )
-        cycle = _cycle(self.required)
+        for source, target in self.upstream:
+            if target in self.roots or source in self.sinks:
+                end = f"{shortened(target)} is a root" if target in self.roots else f"{shortened(source)} is a sink"
+                raise KnowledgeError(
+                    f"{shortened(source)} is to be upstream of {shortened(target)}, but {end}: drop one of the two"
+                )
+        cycle = _cycle(self.required + self.upstream)
         if cycle:
             shown = cycle if len(cycle) <= LONGEST_CYCLE else [*cycle[: LONGEST_CYCLE - 1], "...", cycle[-1]]
             shown_text = f" {ARROW} ".join(shortened(name) for name in shown)
             raise KnowledgeError(
-                f"the required edges {shown_text} form a cycle, and no variable causes itself: drop one of them"
+                f"the required {'edges and ways' if self.upstream else 'edges'} {shown_text} form a cycle, and no "
+                "variable causes itself: drop one of them"
             )
         seen: dict[Edge, float] = {}
         for source, target, probability in self.probabilities:

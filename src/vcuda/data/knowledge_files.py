@@ -23,7 +23,7 @@ from vcuda.errors import ConfigError, DataError, KnowledgeError
 # A million edges; what is larger is no file of knowledge.
 LARGEST_FILE = 20_000_000
 TEXT_ENDINGS = (*GRAPH_ENDINGS, ".knowledge")
-CSV_KINDS = ("required", "forbidden", "probability")
+CSV_KINDS = ("required", "forbidden", "upstream", "probability")
 
 
 def read_parameters(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -74,15 +74,17 @@ def written(path: Path, known: Mapping[str, Any], names: Sequence[str]) -> str:
         return "".join(f"{key} = {toml_of(value)}\n" for key, value in known.items() if value not in ([], ()))
     if ending in (".txt", ".knowledge"):
         return write_tetrad_knowledge(known, names)
-    allowed = ("required",) if ending in GRAPH_ENDINGS else ("required", "forbidden", "probabilities")
-    beyond = [field for field in ("forbidden", "tiers", "roots", "sinks", "probabilities") if field not in allowed]
+    allowed = ("required",) if ending in GRAPH_ENDINGS else ("required", "forbidden", "upstream", "probabilities")
+    beyond = [
+        field for field in ("forbidden", "tiers", "roots", "sinks", "probabilities", "upstream") if field not in allowed
+    ]
     if beyond := [field for field in beyond if known[field]]:
         raise ConfigError(f"a {ending} file holds no {listed(beyond)}: write a .toml file")
     if ending == ".csv":
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("source", "target", "kind", "probability"))
-        for kind in ("required", "forbidden"):
+        for kind in ("required", "forbidden", "upstream"):
             writer.writerows((*edge, kind, "") for edge in known[kind])
         writer.writerows((source, target, "probability", number) for source, target, number in known["probabilities"])
         return text.getvalue()

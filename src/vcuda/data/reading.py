@@ -33,7 +33,7 @@ from vcuda.data.findings import findings, missing_notes, row_notes
 from vcuda.data.in_memory import from_array, from_arrow, from_pandas, from_polars
 from vcuda.data.interventions import BoolArray, as_mask, check_free_cells, set_cells
 from vcuda.data.kinds import Kind
-from vcuda.data.messages import shortened
+from vcuda.data.messages import listed, nearest, shortened
 from vcuda.data.raw_table import RawTable
 from vcuda.data.sources import copied
 from vcuda.deprecation import warn_renamed
@@ -190,7 +190,10 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
             "numbers only: name it when the Dataset is made, by as_dataset."
         )
     kept = choice.positions(given.names, source=given.source, target_column=given.target_column)
+    beside = {name: given.beside.get(name) or _as_text(given, name) for name in how.beside}
+    kept = [k for k in kept if given.names[k] not in beside]
     table = given if len(kept) == given.d else _narrowed(given, kept, choice)
+    table = replace(table, beside={**given.beside, **beside}) if beside else table
     table = with_read_options(table, how)
     # The Dataset may be a selection of rows in which a column does not vary, or made by hand. Labels are known beyond
     # the rows that are there, so that a column of one label can be scored.
@@ -202,6 +205,33 @@ def _taken_of(given: Dataset, choice: ColumnChoice, interventions: Any, missing:
     if interventions is None or isinstance(interventions, str):
         return table
     return _with_interventions(table, as_mask(interventions, given.names, given.n)[:, kept])
+
+
+def _as_text(given: Dataset, name: str) -> tuple[str, ...]:
+    """The cells of a column of a table that was read before."""
+    if name not in given.names:
+        raise _no_such_column(given.source, name, given.names)
+    k = given.names.index(name)
+    labels = None if given.categories is None else given.categories[k]
+    column = given.values[:, k].tolist()
+    if labels is not None:
+        return tuple("" if code != code else labels[int(code)] for code in column)
+    return tuple("" if cell != cell else f"{cell:.15g}" for cell in column)
+
+
+def _no_such_column(source: str, name: str, known: Sequence[str]) -> DataError:
+    return DataError(
+        f"{source}: there is no column {shortened(name)}{nearest(name, known)}: the columns are {listed(list(known))}."
+    )
+
+
+def _beside(raw: RawTable, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Columns that say something of the rows, as text."""
+    every = [name.strip() for name in raw.names]
+    for name in names:
+        if name not in every:
+            raise _no_such_column(raw.source, name, every)
+    return {name: tuple(raw.labels(every.index(name))) for name in names}
 
 
 def _check_contexts(given: Dataset, asked: ContextOptions) -> None:
@@ -274,7 +304,9 @@ def _read_and_checked(
     how: ReadOptions,
 ) -> Dataset:
     target_column = interventions if isinstance(interventions, str) else None
+    beside = _beside(raw, how.beside)
     kept = variable_columns(raw, target_column, choice, contexts=contexts.columns)
+    kept = [k for k in kept if raw.names[k].strip() not in beside]
     check_memory(raw, len(kept))
     check_size(raw, len(kept))
     names, notes = checked_names(raw, kept)
@@ -293,6 +325,7 @@ def _read_and_checked(
         choice=choice,
         kinds=found.kinds,
         left_out=found.left_out,
+        beside=beside,
     )
     check_scales(bare)
     table = replace(bare, notes=(*raw.notes, *notes, *found.notes, *_found(bare)))

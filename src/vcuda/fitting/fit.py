@@ -20,11 +20,13 @@ from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
 from vcuda.data.messages import listed, nearest
+from vcuda.data.series.clock import index_as_column
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.contexts import changes_in_words, check_contexts, fit_contexts
 from vcuda.fitting.design import design_to_dict, rules_of_design
+from vcuda.fitting.hidden import check_hidden, fit_hidden
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
@@ -33,8 +35,10 @@ from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.robust import care_for, stated_carefully
 from vcuda.fitting.routes import Request, fit_baseline, fit_by_gradient, fit_scored, reading, subsamples_of
+from vcuda.fitting.series import edges_of_series, fit_series, open_series
 from vcuda.fitting.spec import FitCall, FitSpec, takes_options
 from vcuda.fitting.targets import KEY, contexts_to_dict
+from vcuda.fitting.upstream import check_upstream, obeying, sentence_of
 from vcuda.infer.blas import one_blas_thread
 from vcuda.infer.checkpoint import NO_CHECKPOINT
 from vcuda.infer.compilation import bounded_programs
@@ -49,6 +53,7 @@ from vcuda.models.linear import BGe
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.sampled import SampledGraphs
@@ -73,6 +78,8 @@ def fit(data: Any, call: FitCall) -> Posterior:
     """
     as_checkpoint(call.checkpoint, call.resume)  # refused before the table is read
     mapped = mapped_by(as_workers(call.client))
+    if call.lags is not None and call.time is None and (indexed := index_as_column(data)) is not None:
+        data, call = indexed[0], replace(call, time=indexed[1])
     with progress_below_the_cell(call.progress) as progress:
         table = call.open(data, on_progress=reading(progress), mapped=mapped)
         return fit_table(table, replace(call, progress=progress))
@@ -88,19 +95,28 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         _check_engine(call)
     if call.target is not None:
         _check_target(call.target, table)
+    if call.hidden:
+        check_hidden(call, table)
     given, row_sentences = table, []
-    if isinstance(table, StreamedTable) and not _needs_no_rows(call):
+    series = None
+    if call.lags is not None:
+        series = open_series(table, call)
+        table, row_sentences = series.table, list(series.sentences)
+    elif isinstance(table, StreamedTable) and not _needs_no_rows(call):
         table = table.sample_to_fit()
         row_sentences = [f"This model needs rows: it was fitted to {table.n:,} of {given.n:,}, drawn at random."]
     table, model, kind_sentences = resolve_kinds(table, call)
-    graph_prior = _prior(call, table)
+    graph_prior = _prior(call, given.d)
     known: Any = call.knowledge
-    probability = graph_prior.edge_probability
-    rules = known.for_columns(table.names, edge_probability=probability, left_out=table.left_out) if known else None
-    rules = rules_of_design(table, rules)
-    edges = prior_of_rules(table.d, graph_prior.edge_probability, rules, over=graph_prior.over)
-    marked = None if call.log is None else _marked(call.log, table.names)
-    log = None if marked is None else [name for name, taken in zip(table.names, marked, strict=True) if taken]
+    marked = None if call.log is None else _marked(call.log, given.names)
+    log = None if marked is None else [name for name, taken in zip(given.names, marked, strict=True) if taken]
+    if series is not None:
+        assert isinstance(table, Dataset)
+        edges = edges_of_series(replace(series, table=table), call, graph_prior, given.left_out)
+    else:
+        probability = graph_prior.edge_probability
+        rules = known.for_columns(table.names, edge_probability=probability, left_out=table.left_out) if known else None
+        edges = prior_of_rules(table.d, probability, rules_of_design(table, rules), over=graph_prior.over)
     spec = call.resolved(model=model, prior=graph_prior, log=log)
     assert spec.seed is not None  # None has drawn one
     started = time.perf_counter()
@@ -109,7 +125,9 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     asked, route = Asked(model, spec.noise, spec.engine), _route(spec)
     if spec.robust:
         _check_robust(spec, table)
-    check_contexts(spec, table.contexts, by_scores=route is fit_by_scores and not _is_variational(spec.engine))
+    by_sampling = route is fit_by_scores and not _is_variational(spec.engine)
+    check_contexts(spec, table.contexts, by_scores=by_sampling)
+    check_upstream(spec, by_sampling=by_sampling)
     with keeping(kept_in, arguments, found) as kept, one_blas_thread(), bounded_programs():
         deadline = None if spec.time_limit is None else time.monotonic() + spec.time_limit - kept.spent_before
         request = Request(
@@ -123,7 +141,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             deadline=deadline,
             checkpointer=kept.checkpointer,
             workers=workers,
-            parts=_parts(spec, table.d),
+            parts=_parts(spec, given.d),
+            series=series,
             careful=Careful() if spec.robust else None,
         )
         outcome, info = _routed(request, route, asked)
@@ -132,6 +151,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     info["choice"]["sentences"][:0] = kind_sentences + row_sentences
     if known:
         info["choice"]["sentences"].append(known.sentence())
+        if known.upstream:
+            info["choice"]["sentences"].append(sentence_of(known, outcome))
     info["choice"]["sentences"] += in_words(table.design, table.names)
     if table.contexts is not None and KEY in outcome.diagnostics:
         changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
@@ -147,17 +168,19 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
                 "source": given.source,
                 "fingerprint": given.fingerprint,
                 "rows": given.n,
-                "columns": table.d,
+                "columns": given.d if series is not None else table.d,
                 **given.choice.to_dict(),
                 **({"kinds": call.kinds} if call.kinds else {}),
                 "notes": notes,
             },
+            **({} if series is None else {"series": series.to_dict()}),
             "versions": found,
             "seconds": kept.seconds_before + time.perf_counter() - started,
             **kept.to_dict(),
         }
     )
-    posterior = Posterior(
+    kind = HiddenCausesPosterior if spec.hidden else Posterior
+    posterior = kind(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
         status=outcome.status,
@@ -222,7 +245,7 @@ def _parts(spec: FitSpec, columns: int) -> int:
 
 def _may_be_careful(spec: FitSpec) -> bool:
     """Whether the checks may ask for another fit: of models with scores, unless that was declined."""
-    return spec.robust is not False and spec.subsamples is None and _route(spec) is fit_by_scores
+    return spec.robust is not False and spec.subsamples is None and spec.lags is None and _route(spec) is fit_by_scores
 
 
 def _routed(request: Request, route: Route, asked: Asked) -> tuple[Outcome, dict[str, Any]]:
@@ -247,6 +270,8 @@ def _needs_no_rows(spec: FitSpec) -> bool:
 def _route(spec: FitSpec) -> Route:
     """The way from a request to an outcome, the same for all imputed tables."""
     preset = spec.preset
+    if spec.hidden:
+        return fit_hidden
     if _is_baseline(spec.engine):
         return lambda request, model, noise, engine: fit_baseline(request, model, engine, preset)
     if preset == "paper" or _is_gradient_trained(spec.model, spec.engine):
@@ -255,7 +280,15 @@ def _route(spec: FitSpec) -> Route:
 
 
 def fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
+    """By local scores, obeying what is known to be upstream."""
+    outcome, info = _fit_by_scores(request, model, noise, engine)
+    return obeying(outcome, request.knowledge, request.table.names), info
+
+
+def _fit_by_scores(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:
     """By local scores: of a model that was asked for, or of what the kinds of the columns and the data support."""
+    if request.series is not None:
+        return fit_series(request, model, noise, engine)
     if request.table.contexts is not None:
         return fit_contexts(request, model, noise, engine)
     if model == "mixed" or isinstance(model, Mixed):
@@ -354,10 +387,10 @@ def _is_gradient_trained(model: Any, engine: Any) -> bool:
     return engine == "auto" and (model == "mlp" or isinstance(model, tuple(MODELS.values())))
 
 
-def _prior(spec: FitSpec, table: Dataset | StreamedTable) -> GraphPrior:
+def _prior(spec: FitSpec, columns: int) -> GraphPrior:
     if isinstance(spec.prior, float):
         return DagPrior(edge_probability=spec.prior)
     if spec.prior is not None:
         assert not isinstance(spec.prior, str)  # the check of the option made it a spec
         return spec.prior
-    return DagPrior(edge_probability=0.1) if spec.preset == "paper" else DagPrior.for_nodes(table.d)
+    return DagPrior(edge_probability=0.1) if spec.preset == "paper" else DagPrior.for_nodes(columns)

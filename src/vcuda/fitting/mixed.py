@@ -27,7 +27,9 @@ from vcuda.data.scaling import Scaling
 from vcuda.fitting.outcomes import described, restored
 from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows_apart
 from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
+from vcuda.fitting.summing import nodes_of, searched_edges, searched_table, summed, with_all_columns
 from vcuda.fitting.targets import mean_targets, reference_table, with_targets
+from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Problem
@@ -97,13 +99,14 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
     if marked is None:
         free = np.ones(given.values.shape, dtype=bool) if given.interventions is None else ~given.interventions
         marked = choose_logarithms(given.kinds, given.values, free, request.seed)
-    edges = request.edges
+    edges, nodes = request.edges, nodes_of(request)
     rows = first_rows(given, request.seed) if request.parts else np.arange(given.n)
     table = given.with_logarithms(marked)
+    targets = None if nodes == given.d else nodes
     tabulation = Tabulation(
-        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions),
-        [edges.allowed_parents(node).tolist() for node in range(given.d)],
-        [own.tolist() for own in edges.required_parents()],
+        MixedTable(columns_of(table.kinds, table.values, marked), table.values, table.interventions, targets),
+        [edges.allowed_parents(node).tolist() for node in range(nodes)],
+        [own.tolist() for own in edges.required_parents()[:nodes]],
         rows=rows,
         threads=THREADS,
         on_progress=progress,
@@ -120,8 +123,8 @@ def first_rows(table: Dataset, seed: int) -> np.ndarray:
 
 def log_evidence(prepared: Prepared, request: Request) -> float:
     """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
-    score, edges = prepared.score, request.edges
-    jacobian = float(column_log_jacobians(prepared.first, _units(prepared)).sum())
+    score, edges = summed(request, prepared.score, prepared.first), searched_edges(request)
+    jacobian = float(column_log_jacobians(prepared.first, _units(prepared))[: score.nodes].sum())
     rng = np.random.default_rng(request.seed)
     if score.nodes <= EXACT_COLUMNS:
         return exact_posterior(score, edges, samples=1, rng=rng).log_evidence + jacobian
@@ -144,7 +147,7 @@ class NumberChoice(NamedTuple):
 
 def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoice:
     """Choose by the evidence; a TimeLimitError where there is no time to compare."""
-    within = request._replace(deadline=_choosing_deadline(request))
+    within = request._replace(deadline=choosing_deadline(request))
     if not _gains_by_shapes(within):
         return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
     prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
@@ -193,9 +196,7 @@ def _fit_linear(request: Request, *, noise: Any, engine: Any, said: str) -> tupl
 def _gains_by_shapes(request: Request) -> bool:
     """Whether curves or noise of another shape describe the columns better, each with its parents in the best linear
     graph; where they do not, no more sets need be tried."""
-    given = request.rows_in_memory
-    if given.n > FIRST_ROWS:
-        given = given.select(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+    given = some_rows(request)
     request.progress(Progress(0, 1 + request.parts, "comparing models: noise of any shape"))
     columns = columns_of(given.kinds, given.values)
     linear = prepare_score(BGe(), given.values, given.interventions)
@@ -213,7 +214,15 @@ def _gains_by_shapes(request: Request) -> bool:
     return lead > 0
 
 
-def _choosing_deadline(request: Request) -> float | None:
+def some_rows(request: Request) -> Dataset:
+    """Rows that show whether more models are worth comparing."""
+    given = request.rows_in_memory
+    if given.n <= FIRST_ROWS:
+        return given
+    return given.select(np.random.default_rng([request.seed, 9]).choice(given.n, FIRST_ROWS, replace=False))
+
+
+def choosing_deadline(request: Request) -> float | None:
     left = request.seconds_left()
     return None if left is None else time.monotonic() + CHOOSING_SHARE * left
 
@@ -235,7 +244,7 @@ def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Ou
     if request.table.d > MOST_COLUMNS:
         return _jointly_normal(request, noise, engine, f"There are more than {MOST_COLUMNS} columns")
     spec = model if isinstance(model, Mixed) else Mixed()
-    within = request._replace(deadline=_choosing_deadline(request))
+    within = request._replace(deadline=choosing_deadline(request))
     try:
         prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
     except TimeLimitError:
@@ -257,11 +266,13 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     """Search on several parts of the rows, and average."""
     sentences = list(prepared.notes)
     if engine == "auto":
-        choice = choose_engine(prepared.score, over=request.edges.over, seconds=request.seconds_left())
+        searched = summed(request, prepared.score, prepared.first)
+        choice = choose_engine(searched, over=request.edges.over, seconds=request.seconds_left())
         engine = choice.engine
         sentences.append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
+    engine = with_more_graphs(engine, request.knowledge)
     rows = parts_of(prepared.table, request.parts, request.seed, request.careful)
     outcomes, stopped = _searched(request, prepared, engine, rows)
     members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)
@@ -329,7 +340,7 @@ def _searched(
             continue
         try:
             report(0.0)
-            score = _score_of_part(request, prepared, some, number, report)
+            score = summed(request, _score_of_part(request, prepared, some, number, report), prepared.table)
             outcome = run(
                 METHODS[type(engine).__name__.lower()],
                 _shorter(engine, request.parts * request.imputations),
@@ -337,7 +348,7 @@ def _searched(
                 progress=partial(_forward, report),
                 deadline=_deadline(request, count - number + 1),
             )
-            outcome = with_targets(outcome, score)
+            outcome = with_all_columns(request, with_targets(outcome, score), score, number=number)
         except KeyboardInterrupt:
             if not outcomes:
                 raise
@@ -390,21 +401,23 @@ def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
 
 
 def _problem(request: Request, prepared: Prepared, score: LocalScore, number: int) -> Problem:
-    scored = ScoredTable(prepared.table, score, _units(prepared), 0.0)
-    return Problem.of_score(scored, seed=request.seed + number, edges=request.edges, prior=request.prior)
+    scored = searched_table(request, ScoredTable(prepared.table, score, _units(prepared), 0.0))
+    return Problem.of_score(scored, seed=request.seed + number, edges=searched_edges(request), prior=request.prior)
 
 
 def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
     """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
     values, kinds = by_ranks(prepared.table)
-    score = prepare_contexts(DegenerateGaussian(kinds=kinds), replace(prepared.table, values=values))
+    shapeless = BGe() if set(kinds) == {"number"} and request.series is not None else DegenerateGaussian(kinds=kinds)
+    score = prepare_contexts(shapeless, replace(prepared.table, values=values))
+    score = summed(request, score, prepared.table)
     outcome = run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
         _problem(request, prepared, score, 0),
         deadline=_deadline(request, 1),
     )
-    return with_targets(outcome, score)
+    return with_all_columns(request, with_targets(outcome, score), score)
 
 
 def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:

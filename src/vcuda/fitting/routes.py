@@ -14,12 +14,14 @@ from vcuda.baselines.dibs import Dibs
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.scaling import Scaling
+from vcuda.data.series import Series
 from vcuda.data.streaming import StreamedTable
 from vcuda.data.streaming.blocks import OnProgress
 from vcuda.errors import ConfigError
 from vcuda.fitting.parts import Careful
 from vcuda.fitting.spec import FitSpec
 from vcuda.fitting.targets import with_reference, with_targets
+from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import NO_CHECKPOINT, Checkpointer, cached, fingerprint
 from vcuda.infer.driver import run
 from vcuda.infer.edge_prior import EdgePrior
@@ -66,7 +68,7 @@ class Request(NamedTuple):
     """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
     ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
     ``imputations`` is the number of imputed tables of which this is one, ``careful`` says that the rows break every
-    model, and how far apart they must be to count as independent."""
+    model, and how far apart they must be to count as independent, ``series`` that the rows are windows of a series."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -81,6 +83,7 @@ class Request(NamedTuple):
     parts: int = SUBSAMPLES_OF_MORE
     imputations: int = 1
     careful: Careful | None = None
+    series: Series | None = None
 
     @property
     def prior(self) -> GraphPrior:
@@ -103,6 +106,11 @@ class Request(NamedTuple):
             on_progress=reading(self.progress),
             workers=self.workers,
         )
+
+    @property
+    def knowledge(self) -> Any:
+        """What is known of the causes; None where nothing is."""
+        return self.spec.knowledge
 
     @property
     def changes(self) -> Any:
@@ -135,6 +143,7 @@ def fit_scored(
         info["choice"]["sentences"].append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
+    engine = with_more_graphs(engine, request.knowledge)
     cost = _foreseen(request, chosen, engine)
     problem = Problem.of_score(chosen, seed=request.seed, edges=request.edges, prior=request.prior)
     outcome = with_targets(_run(request, engine, problem, info), chosen.score)
@@ -142,7 +151,7 @@ def fit_scored(
     note = _varsortability_note(chosen, request.standardise, outcome)
     if note:
         info["choice"]["sentences"].append(note)
-    return outcome, {"engine": _described(engine), "foreseen": cost and cost._asdict()} | info
+    return outcome, {"engine": described(engine), "foreseen": cost and cost._asdict()} | info
 
 
 def _foreseen(request: Request, chosen: ScoredTable, engine: Any) -> Cost | None:
@@ -187,7 +196,7 @@ def _score(
             reasons["sentences"].append(f"Model, noise and logarithms were chosen on {rows}, drawn at random.")
             scored = request._replace(logarithm=scored.units.logarithm).prepared(spec)
     elif isinstance(model, str):
-        spec, reasons = _named_spec(model, noise), {"sentences": []}
+        spec, reasons = named_spec(model, noise), {"sentences": []}
         own = noise or FAMILIES[model].usual_noise
         name = {"name": model} | ({} if own is None else {"noise": own})
         scored = request.prepared(spec)
@@ -199,7 +208,7 @@ def _score(
     return scored, spec, {"model": described, "logarithm": logarithm, "choice": reasons}
 
 
-def _named_spec(model: str, noise: Noise | None) -> ScoreSpec:
+def named_spec(model: str, noise: Noise | None) -> ScoreSpec:
     """The score of a model given by name."""
     if model not in FAMILIES:
         raise ConfigError(f"this engine takes model {', '.join(FAMILIES)}, not {model!r}")
@@ -260,7 +269,7 @@ def fit_by_gradient(
     assert isinstance(request.prior, DagPrior)  # fit refuses others
     problem = Problem(table, request.seed, request.prior, request.edges, units, model=functional)
     outcome = _run(request, chosen, problem, info)
-    return outcome, {"engine": _described(chosen), **info, "choice": reasons}
+    return outcome, {"engine": described(chosen), **info, "choice": reasons}
 
 
 def _varsortability_note(scored: ScoredTable, standardise: bool, outcome: Outcome) -> str | None:
@@ -298,7 +307,7 @@ def fit_baseline(
     table, units, marked = _rescaled(request, logarithm)
     info = {"model": own, "logarithm": marked}
     outcome = _run(request, chosen, Problem(table, request.seed, units=units), info)
-    return outcome, {"engine": _described(chosen), **info, "choice": reasons}
+    return outcome, {"engine": described(chosen), **info, "choice": reasons}
 
 
 def _run(request: Request, engine: Any, problem: Problem, info: dict[str, Any]) -> Outcome:
@@ -353,7 +362,7 @@ def _rescaled(request: Request, logarithm: np.ndarray | None) -> tuple[Dataset, 
     return table, units, [name for name, taken in zip(request.table.names, marked, strict=True) if taken]
 
 
-def _described(engine: Any) -> dict[str, Any]:
+def described(engine: Any) -> dict[str, Any]:
     return {"name": _name(engine), **to_json(engine)}
 
 

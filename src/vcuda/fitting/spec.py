@@ -44,6 +44,11 @@ MODEL_NAMES = ("auto", *NAMED_MODELS)
 NOISE_NAMES = ("unit", "equal", "unequal")
 ENGINE_NAMES = ("auto", *ENGINES, *BASELINES)
 PRESETS = ("default", "paper")
+TRENDS = ("auto", "linear", "none")
+# Steps back that a fit takes, and steps of a season.
+MOST_LAGS, MOST_SEASON = 100, 10_000
+# Options that mean nothing for independent rows.
+OF_TIME = ("time", "unit", "season", "trend", "resample", "contemporaneous")
 
 # Options that had other names; each old name works for one release.
 RENAMED_OPTIONS = {"without": "exclude", "logarithm": "log"}
@@ -57,6 +62,7 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "str": (str,),
     "float | str": (float, int, str),
+    "int | str": (int, str),
     "Sequence[str]": (list, tuple),
     "dict": (dict,),
     "dict[str, str]": (dict,),
@@ -303,6 +309,16 @@ def missing_values_of(value: Any) -> Any:
     return checked_missing_values(value)
 
 
+def steps_of(name: str, value: Any, *, least: int, most: int) -> Any:
+    """A number of steps in time, or ``"auto"``."""
+    given = plain(value)
+    if given == "auto":
+        return given
+    if isinstance(given, str):
+        raise ConfigError(f"{name} must be a whole number of steps or auto, not {value!r}")
+    return whole_number(name, given, least=least, most=most)
+
+
 def progress_of(value: Any) -> Any:
     """A function that is called with each `Progress`."""
     if not callable(value):
@@ -449,6 +465,58 @@ class FitSpec:
         stored_at=("data", "without"),
         as_found=True,
     )
+    lags: int | str | None = option(
+        None,
+        "The rows are steps in time, and each may depend on so many steps before it. auto: as many as the data "
+        "support. By default rows are taken as independent.",
+        in_python="The earlier steps of column x are called x.lag1, x.lag2; :doc:`time` has the rest.",
+        plain="int | str",
+        check=lambda value: steps_of("lags", value, least=1, most=MOST_LAGS),
+        metavar="N|auto",
+    )
+    time: str | None = option(
+        None,
+        "The column that says when each row was measured, dates or numbers, with lags. By default the rows are in "
+        "their order, one step apart.",
+        in_python="An index of dates is taken without being named.",
+        check=lambda value: text_of("time", value),
+        metavar="COLUMN",
+        part="table",
+    )
+    unit: str | None = option(
+        None,
+        "The column that says which unit (shop, patient, machine) a row belongs to, with lags. The level of each unit "
+        "is taken out, and no unit depends on the past of another.",
+        check=lambda value: text_of("unit", value),
+        metavar="COLUMN",
+        part="table",
+    )
+    season: int | str = option(
+        "auto",
+        "How many steps a season has, with lags, such as 12 for months; it is taken out of numbers. 0: none. auto: "
+        "that of the calendar, if the columns show it.",
+        plain="int | str",
+        check=lambda value: steps_of("season", value, least=0, most=MOST_SEASON),
+        metavar="N|auto",
+    )
+    trend: str = option(
+        "auto",
+        "Whether a straight trend is taken out of numbers, with lags. auto: if a column has one.",
+        choices=TRENDS,
+    )
+    resample: str | None = option(
+        None,
+        "Take the mean of the rows of each minute, hour, day, week, month, quarter or year, or of each such number of "
+        "steps where times are numbers.",
+        check=lambda value: text_of("resample", value),
+        metavar="PERIOD",
+        part="table",
+    )
+    contemporaneous: bool = option(
+        True,
+        "Whether columns may have effects within one step, with lags.",
+        flag="--contemporaneous/--no-contemporaneous",
+    )
     subsamples: int | None = option(
         None,
         "Random parts of the rows whose answers are averaged, so that a model that is not quite true is not too sure. "
@@ -551,6 +619,14 @@ class FitSpec:
         "or on causes that are not in the table, or come from several populations.",
         flag="--robust/--not-robust",
     )
+    hidden: bool = option(
+        False,
+        "Whether hidden variables may cause two columns. Edges are then directed or bidirected (a hidden cause), "
+        "with linear functions and normal noise, for up to 15 columns.",
+        in_python="The result is a :class:`HiddenCausesPosterior`.",
+        check=lambda value: flag("hidden", value),
+        flag="--hidden",
+    )
     checks: bool = option(
         True,
         "Whether to check at the end how far the model describes the rows, in at most a fifth of the fit's time, or a "
@@ -574,6 +650,15 @@ class FitSpec:
             object.__setattr__(self, one.name, one.checked(getattr(self, one.name)))
         if self.noise is not None and not isinstance(self.model, str):
             raise ConfigError("noise goes with a model given by name; set it inside the spec instead")
+        if self.lags is None:
+            for name in OF_TIME:
+                if getattr(self, name) != OPTIONS[name].default:
+                    raise ConfigError(
+                        f"{name} is for rows that are steps in time: say how many steps back they depend on "
+                        "(lags=2, --lags 2, or auto)"
+                    )
+        elif self.streamed:
+            raise ConfigError("lags need the rows in their order: read the table at once (streamed=False, --in-memory)")
 
     def open(self, data: Any, **how: Any) -> Dataset | StreamedTable:
         """The table, opened and checked; ``how`` is passed on to ``open_table``."""
@@ -586,9 +671,9 @@ class FitSpec:
         options: dict[str, Any] = {
             "interventions": self.interventions,
             "contexts": ContextOptions.of(self.contexts, self.reference),
-            "streamed": self.streamed,
+            "streamed": self.streamed if self.lags is None else False,
             "choice": ColumnChoice.of(self.columns, self.exclude, header=self.header),
-            "how": ReadOptions.of(self.kinds, self.missing_values, self.strict),
+            "how": ReadOptions.of(self.kinds, self.missing_values, self.strict, (self.time, self.unit)),
             "part": TablePart(self.sheet, self.query),
         }
         return open_table(data, **options, **how)

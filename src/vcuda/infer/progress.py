@@ -49,18 +49,20 @@ class Remaining:
         self._started = 0.0
 
     def __call__(self, progress: Progress) -> str:
+        left = self.seconds(progress)
+        # An engine may stop earlier, when nothing improves any more.
+        return "" if left is None else f"at most {duration(left)} left"
+
+    def seconds(self, progress: Progress) -> float | None:
+        """The same as a number; None where nothing is known yet."""
         now = time.perf_counter()
         if progress.total != self._last.total or progress.done < self._last.done:
             self._first, self._started = progress, now
         self._last = progress
         done = progress.done - self._first.done
-        left = progress.seconds_left
-        if left is None:
-            if done <= 0:
-                return ""
-            left = (now - self._started) / done * (progress.total - progress.done)
-        # An engine may stop earlier, when nothing improves any more.
-        return f"at most {duration(left)} left"
+        if progress.seconds_left is not None:
+            return progress.seconds_left
+        return None if done <= 0 else (now - self._started) / done * (progress.total - progress.done)
 
 
 def silent(progress: Progress) -> None:

@@ -106,6 +106,25 @@ class Mechanism(NamedTuple):
     def linear(cls, slopes: np.ndarray, intercept: float, noise: float) -> Mechanism:
         return cls(lambda inputs: inputs @ slopes + intercept, noise, slopes, intercept)
 
+    # One row: its noise, what it would be with the same noise and other parents, and other noise.
+
+    @property
+    def noise_is_identified(self) -> bool:
+        """Whether a value and its parents leave one noise only."""
+        return True
+
+    def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The noise ``(n,)`` that makes the values ``(n,)`` of parents ``(n, k)``, in standard deviations."""
+        return (values - self.function(inputs)) / self.noise
+
+    def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The node ``(n,)`` given parents ``(n, k)`` and this noise."""
+        return self.function(inputs) + self.noise * noise
+
+    def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        """Noise ``(rows,)`` as it is drawn."""
+        return rng.standard_normal(rows)
+
 
 class SimulatedMechanism(Protocol):
     """One node as drawn, of any kind and with any noise: it is simulated, its noise is in no sum."""
@@ -124,6 +143,23 @@ class SimulatedMechanism(Protocol):
 
     def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
         """The node ``(n,)`` given parents ``(n, k)``, at the quantiles ``chances`` ``(n,)``."""
+        ...
+
+    @property
+    def noise_is_identified(self) -> bool:
+        """Whether a value and its parents leave one noise only; else :meth:`noise_of` draws one of those left."""
+        ...
+
+    def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The noise ``(n,)`` that makes the values ``(n,)`` of parents ``(n, k)``."""
+        ...
+
+    def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The node ``(n,)`` given parents ``(n, k)`` and this noise."""
+        ...
+
+    def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        """Noise ``(rows,)`` as it is drawn."""
         ...
 
 

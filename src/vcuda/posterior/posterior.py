@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -20,6 +20,7 @@ from vcuda.deprecation import warn_renamed
 from vcuda.errors import ConfigError
 from vcuda.models.prediction import Prediction
 from vcuda.posterior.graph_posterior import GraphPosterior
+from vcuda.posterior.lagged import Lagged
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.samples import GraphSamples
@@ -29,13 +30,16 @@ from vcuda.posterior.status import caveat_of_effects, edges_in_doubt
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from vcuda.summaries.attribution import Attribution
     from vcuda.summaries.categorical_effects import CategoryEffect
     from vcuda.summaries.comparison import Comparison
     from vcuda.summaries.drivers import Drivers
     from vcuda.summaries.effects import Effect
+    from vcuda.summaries.impulses import ImpulseResponse
     from vcuda.summaries.relations import Blanket, Paths
     from vcuda.summaries.sensitivity import Sensitivity
     from vcuda.summaries.simulated_effects import SimulatedEffect
+    from vcuda.summaries.single_rows import Counterfactual
     from vcuda.summaries.structures import NamedGraph
     from vcuda.summaries.why import Why
 
@@ -99,6 +103,11 @@ class Posterior:
         warn_renamed("Posterior.law", "Posterior.graph_posterior")
         return self.graph_posterior
 
+    @cached_property
+    def lagged(self) -> Lagged | None:
+        """The columns of the present step and how many steps back the others go; None where rows are independent."""
+        return Lagged.of(self.provenance)
+
     @property
     def categories(self) -> ColumnLabels | None:
         """The labels of each column that holds labels, None for a column of numbers and where no column has labels."""
@@ -127,7 +136,7 @@ class Posterior:
         return np.minimum(self.sample(draws).y_structure_shares(), self._probabilities)
 
     def edges(self, *, minimum: float = 0.0) -> pd.DataFrame:
-        """Every ordered pair with its probability, the surest first.
+        """Every ordered pair with its probability, the surest first; of a time series with the ``lag`` of the source.
 
         ``holds_with_hidden_causes`` is the share of sampled graphs in which the edge is also there if hidden
         variables may cause several columns: the cause then has two causes of its own that are not joined to each other
@@ -138,6 +147,8 @@ class Posterior:
         minimum
             Leave out pairs below this probability.
         """
+        if self.lagged is not None:
+            return self.lagged.table(self._probabilities, minimum)
         sources, targets = np.nonzero(~np.eye(len(self.names), dtype=bool) & (self._probabilities >= minimum))
         probability = self._probabilities[sources, targets]
         order = np.argsort(-probability, kind="stable")
@@ -161,7 +172,14 @@ class Posterior:
 
         In the units of the data; for a column that was fitted on its logarithm, the median. Of yes/no, ordered and
         other labels the most probable one. ``graphs`` says how many posterior graphs are averaged.
+
+        Of a time series each row is predicted from the rows before it, one step ahead: rows that have all of these
+        before them, with the number of their ``step``.
         """
+        if self.lagged is not None:
+            from vcuda.summaries.forecasts import forecast
+
+            return forecast(self, data, graphs=graphs, seed=seed)
         mean = self._predict(data, graphs, seed).mean
         if self.categories is None:
             return pd.DataFrame(mean, columns=list(self.names))
@@ -173,8 +191,13 @@ class Posterior:
         ``mse`` is the mean squared error of all cells, averaged over posterior graphs; ``log_likelihood`` is the mean
         over rows of the logarithm of the posterior predictive density, and ``nll`` its negative for each cell. Instead
         of ``mse`` categories have ``accuracy``, the share of cells whose most probable label is the right one. Tables
-        of several kinds have both: ``mse`` of numbers and counts, ``accuracy`` of all other columns.
+        of several kinds have both: ``mse`` of numbers and counts, ``accuracy`` of all other columns. Rows of a time
+        series are predicted one step ahead, and the density is that of a row given those before it.
         """
+        if self.lagged is not None:
+            from vcuda.summaries.forecasts import held_out_steps
+
+            return held_out_steps(self, data, graphs=graphs, seed=seed)
         prediction = self._predict(data, graphs, seed)
         log_likelihood = float(np.mean(prediction.log_density))
         error = {} if prediction.accuracy is None else {"accuracy": prediction.accuracy}
@@ -215,6 +238,15 @@ class Posterior:
         return caveat_of_effects(self.checked)
 
     # The questions below are answered in vcuda.summaries, which stands above this module: it is imported when asked.
+
+    def summary_graph(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """Of a time series, the probability that each column (rows) acts on each other one (columns) at any lag.
+
+        On the diagonal, that a column depends on its own past.
+        """
+        from vcuda.summaries.lags import summary_graph
+
+        return summary_graph(self, draws=draws, seed=seed)
 
     def consensus(self) -> NamedGraph:
         """The DAG that is expected to agree with the posterior about most pairs; it never has a cycle.
@@ -268,9 +300,10 @@ class Posterior:
         outcome: str,
         *,
         at: Sequence[float] | None = None,
+        horizon: int | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> Effect | CategoryEffect | SimulatedEffect:
+    ) -> Effect | CategoryEffect | SimulatedEffect | ImpulseResponse:
         """The total causal effect of ``cause`` on ``outcome``, in the units of the table.
 
         With the uncertainty of graph, weights and noise; its ``curve`` is E[outcome | do(cause = x)] at the values
@@ -278,16 +311,52 @@ class Posterior:
         do(cause = label)) for all labels. In tables of several kinds its ``table`` has changes of probabilities in
         percentage points, of expected counts also as ratios, and of mean levels; a cause without an order is compared
         level by level.
+
+        Of a time series it is the impulse response: what follows at each step up to ``horizon``, by default 12, when
+        the cause is one unit higher at one step.
         """
+        if self.lagged is not None or horizon is not None:
+            from vcuda.summaries.impulses import impulse_response
+
+            if at is not None:
+                raise ConfigError("at gives values of a curve; the effect in a time series is asked for by horizon")
+            return impulse_response(self, cause, outcome, horizon=horizon, draws=draws, seed=seed)
         from vcuda.summaries.effects import effect
 
         return effect(self, cause, outcome, at=at, draws=draws, seed=seed)
 
     def effects(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
-        """The total effects of all ordered pairs at once, for linear models: mean, 90 % interval, P(exactly zero)."""
+        """The total effects of all ordered pairs at once, for linear models: mean, 90 % interval, P(exactly zero).
+
+        Of a time series those within a step, and on each of the next ones that a cause may act on directly, as
+        ``horizon`` counts them.
+        """
+        if self.lagged is not None:
+            from vcuda.summaries.impulses import impulse_responses
+
+            return impulse_responses(self, horizon=self.lagged.lags, draws=draws, seed=seed)
         from vcuda.summaries.effects import effects
 
         return effects(self, draws=draws, seed=seed)
+
+    def counterfactual(
+        self, row: Any, *, do: Mapping[str, Any], draws: int | None = None, seed: int = 0
+    ) -> Counterfactual:
+        """What one row would have been, had columns been set: ``do={"dose": 20}``, averaged over graphs and mechanisms.
+
+        ``row`` is a mapping, a Series or a table of one row with a value for every column. Its noise is reconstructed
+        and kept; that of labels and counts is not known from the row, and one that fits is drawn for every model.
+        """
+        from vcuda.summaries.single_rows import counterfactual
+
+        return counterfactual(self, row, do=do, draws=draws, seed=seed)
+
+    def attribute(self, row: Any, outcome: str, *, draws: int | None = None, seed: int = 0) -> Attribution:
+        """Which causes made a row unusual in the column ``outcome``: Shapley values of the noise of all that is
+        upstream, which sum up to the surprise of the row in nats, averaged over graphs and mechanisms."""
+        from vcuda.summaries.attribution import attribute
+
+        return attribute(self, row, outcome, draws=draws, seed=seed)
 
     def sensitivity(
         self, cause: str, outcome: str, *, data: Any = None, draws: int = 1000, seed: int = 0

@@ -73,6 +73,14 @@ IF_THERE: dict[str, Check] = {
     ),
     "contexts": or_none(named(columns=each(is_text), reference=is_text, rows=mapping_of(is_text, is_count))),
     "imputations": or_none(is_count),
+    "series": named(
+        names=each(is_text),
+        lags=lambda value: is_count(value) and value > 0,
+        step=is_text,
+        unit_names=each(is_text),
+        logarithms=each(is_text),
+        grid=lambda value: isinstance(value, list) and len(value) == 3 and is_text(value[0]),
+    ),
     "careful": named(distance=is_count, sure_before=is_count, sure=is_count),
     "prior": or_none(
         named(

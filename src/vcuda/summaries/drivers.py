@@ -24,6 +24,7 @@ from vcuda.posterior.status import edges_in_doubt, edges_in_words, in_percent
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.display import answer_html
 from vcuda.summaries.effects import Effect, central_range, effect, slopes_on
+from vcuda.summaries.lags import refuse_lags
 from vcuda.summaries.simulated_effects import Change, Measure, SimulatedEffect, simulated_effect
 from vcuda.summaries.structures import NamedGraph, consensus
 
@@ -192,6 +193,7 @@ def drivers(posterior: Posterior, target: str, *, most: int = 10, draws: int | N
     draws
         How many causal models are drawn for an effect; by default as many as take about a second or less.
     """
+    refuse_lags(posterior, "drivers")
     most = whole_number("most", most, least=1)
     if draws is not None:
         check_draws(draws)

@@ -14,6 +14,7 @@ from scipy.special import entr
 from vcuda.arguments import check_draws, position
 from vcuda.graphs import compelled_edges, directions_that_follow
 from vcuda.posterior.posterior import Posterior
+from vcuda.summaries.lags import refuse_lags
 
 _Patterns = dict[tuple[int, ...], dict[tuple[int, ...], float]]
 
@@ -46,6 +47,7 @@ def next_experiment(
     -----
     Costs are the caller's business: divide ``information`` by what an experiment costs, and sort again.
     """
+    refuse_lags(posterior, "next_experiment")
     check_draws(draws)
     if already is None:
         design = posterior.provenance.get("interventions") or {"rows": {}}

@@ -31,6 +31,7 @@ from vcuda.graphs import ancestor_sets
 from vcuda.models.prediction import Predictive
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.samples import GraphSamples
+from vcuda.summaries.lags import refuse_lags
 from vcuda.summaries.relations import leads_to
 
 DRAWS = 1000
@@ -152,6 +153,7 @@ def sensitivity(
         rows make the curve less steep.
     """
     check_draws(draws)
+    refuse_lags(posterior, "sensitivity")
     first, last = two_positions(posterior.names, cause, outcome)
     rng = np.random.default_rng([seed_of(seed), 3])
     values, found, scale = [], _Covariates(), ""

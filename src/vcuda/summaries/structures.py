@@ -13,6 +13,7 @@ from vcuda.graphs import ancestor_sets, compelled_edges, cpdag
 from vcuda.infer.exact.lattice import log_order_count
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.samples import GraphSamples
+from vcuda.summaries.lags import refuse_lags
 
 # Up to this many variables the orders that a graph allows are counted exactly, by sums over sets of variables.
 COUNTED_NODES = 12
@@ -217,6 +218,7 @@ def edge_types(posterior: Posterior, *, minimum: float = 0.0, draws: int = 1000,
     Markov equivalence class), ``reversed``, ``undirected`` (in the class the direction is open) or that there is
     ``none``; they sum to one. Pairs whose edge is less probable than ``minimum`` are left out; the surest come first.
     """
+    refuse_lags(posterior, "cpdag")
     check_draws(draws)
     samples = posterior.sample(draws, seed=seed)
     directed, undirected = class_shares(samples)

@@ -53,6 +53,7 @@ from vcuda.summaries.assumptions import (
     RegressionTable,
     ScoredRows,
 )
+from vcuda.summaries.lags import refuse_lags
 
 # Columns whose graphs are all counted; of more columns, those that matter most to the pair are taken.
 MOST_COLUMNS = {"orders": 12, "graphs": 9}
@@ -202,6 +203,7 @@ def why(
     Every description has an exact posterior. Linear and categorical models take less than a second; regressions of 11
     columns and 1,000 rows about 20.
     """
+    refuse_lags(posterior, "why")
     pair = two_positions(posterior.names, cause, effect)
     if posterior.provenance.get("contexts"):
         raise ConfigError(

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, nbdtrik, ndtr, ndtri, pdtrik
+from scipy.special import betainc, log_ndtr, nbdtrik, ndtr, ndtri, pdtr, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
 
@@ -128,9 +128,46 @@ class NumberMechanism:
         location, scale = self.location_and_scale(inputs)
         return np.clip(location + scale * self.noise.quantile(chances), *self.bounds)
 
+    noise_is_identified = True
+
+    def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The noise (n,) of the values (n,), in units of its scale."""
+        location, scale = self.location_and_scale(inputs)
+        return (values - location) / scale
+
+    def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        location, scale = self.location_and_scale(inputs)
+        return location + scale * noise
+
+    def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        return self.noise.quantile(rng.random(rows))
+
+
+class _ByQuantile:
+    """The noise of a column with steps is a quantile, of which a value leaves an interval; one of it is drawn."""
+
+    noise_is_identified = False
+
+    def interval(self, inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest quantile, both (n,), that make the values (n,) of parents (n, k)."""
+        raise NotImplementedError
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        low, high = self.interval(inputs, values)
+        return low + rng.random(low.size) * (high - low)
+
+    def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return self.simulate(inputs, noise)
+
+    def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        return rng.random(rows)
+
 
 @dataclass(frozen=True, eq=False)
-class CountMechanism:
+class CountMechanism(_ByQuantile):
     """A count: its mean, a function of the parents (n, k), and a size if it varies more than a Poisson one."""
 
     mean: Callable[[np.ndarray], np.ndarray]
@@ -150,9 +187,22 @@ class CountMechanism:
         # Far beyond the table the quantile may not be found; its place is the bound.
         return np.clip(np.ceil(np.nan_to_num(found, nan=self.bounds.high)), 0.0, np.ceil(self.bounds.high))
 
+    def interval(self, inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean = self.mean(inputs)
+
+        def below(counts: np.ndarray) -> np.ndarray:
+            known = np.maximum(counts, 0.0)
+            if self.size is None:
+                found = pdtr(known, mean)
+            else:
+                found = betainc(self.size, known + 1.0, self.size / (self.size + mean))
+            return np.where(counts < 0, 0.0, found)
+
+        return below(values - 1.0), below(values)
+
 
 @dataclass(frozen=True, eq=False)
-class CodedMechanism:
+class CodedMechanism(_ByQuantile):
     """Yes/no, ordered or a label: the probabilities (n, L) of its ``levels`` (L,), a function of the parents (n, k)."""
 
     probabilities: Callable[[np.ndarray], np.ndarray]
@@ -166,6 +216,12 @@ class CodedMechanism:
     def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
         below = np.cumsum(self.probabilities(inputs), axis=1)[:, :-1]
         return np.asarray(self.levels[(below < chances[:, None]).sum(axis=1)])
+
+    def interval(self, inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        shares = self.probabilities(inputs)
+        ends = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)], axis=1)
+        place, rows = np.searchsorted(self.levels, values), np.arange(len(shares))
+        return ends[rows, place], ends[rows, place + 1]
 
 
 MixedMechanism = NumberMechanism | CountMechanism | CodedMechanism

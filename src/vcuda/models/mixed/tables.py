@@ -54,11 +54,19 @@ class MixedTable:
         (n, d) rows, logarithms of some columns among them.
     held
         (n, d) cells that an experiment set, or None.
+    targets
+        Only so many columns, from the first on, are described by others; the rest may be causes. By default all.
     """
 
     columns: tuple[Column, ...]
     values: np.ndarray
     held: np.ndarray | None = None
+    targets: int | None = None
+
+    @property
+    def described(self) -> int:
+        """How many columns are described by others, from the first on."""
+        return len(self.columns) if self.targets is None else self.targets
 
     def evidences(
         self, rows: np.ndarray | None = None, before: Sequence[ColumnEvidence] | None = None
@@ -68,7 +76,7 @@ class MixedTable:
         held = self.held if rows is None or self.held is None else self.held[rows]
         every = Rows(self.columns, values)
         found = []
-        for target in range(len(self.columns)):
+        for target in range(self.described):
             own = every
             if held is not None and held[:, target].any() and not held[:, target].all():
                 own = Rows(self.columns, values[~held[:, target]], are_shared=False)
@@ -114,9 +122,13 @@ def _gains(evidence: ColumnEvidence, now: Set, others: Sequence[int]) -> np.ndar
 
 
 def scored_sets(
-    evidence: ColumnEvidence, candidates: Sequence[int], required: Sequence[int]
+    evidence: ColumnEvidence, candidates: Sequence[int], required: Sequence[int], nodes: int | None = None
 ) -> tuple[ColumnSets, dict[Set, float]]:
-    """All sets of few candidates beside what is required, and larger ones while they are better than their subsets."""
+    """All sets of few candidates beside what is required, and larger ones while they are better than their subsets.
+
+    Where only the first ``nodes`` columns belong to the graph and sets of the others are summed out, what is best is
+    judged among the sets with the same members of the graph.
+    """
     must = tuple(sorted(required))
     fitted, expected = list[Set](), dict[Set, tuple[Set, float]]()
     scores, cheap = dict[Set, float](), dict[Set, float]()
@@ -125,7 +137,7 @@ def scored_sets(
         if size > 0:
             before = [own for own in scores if len(own) == len(must) + size - 1]
             if size > FULL_PARENTS:
-                before = _worth_extending(before, must, scores)
+                before = _worth_extending(before, must, scores, nodes)
             grown = {tuple(sorted((*own, k))) for own in before for k in candidates if k not in own}
             # A search goes step by step: all sets without one member must be there.
             every = sorted(own for own in grown if all(some in scores for some in _subsets(own, must)))
@@ -150,13 +162,19 @@ def _subsets(own: Set, must: Set) -> list[Set]:
     return [own[:k] + own[k + 1 :] for k, parent in enumerate(own) if parent not in must]
 
 
-def _worth_extending(sets: Sequence[Set], must: Set, scores: dict[Set, float]) -> list[Set]:
+def _worth_extending(sets: Sequence[Set], must: Set, scores: dict[Set, float], nodes: int | None) -> list[Set]:
     """Sets that are among the best, and better than all of their subsets."""
-    best = max(scores.values())
+
+    def group(own: Set) -> Set:
+        return () if nodes is None else tuple(k for k in own if k < nodes)
+
+    best = dict[Set, float]()
+    for own, score in scores.items():
+        best[group(own)] = max(score, best.get(group(own), -np.inf))
     return [
         own
         for own in sets
-        if scores[own] > best - NEAR_BEST
+        if scores[own] > best[group(own)] - NEAR_BEST
         and scores[own] > max(scores[some] for some in _subsets(own, must)) + WORTH_EXTENDING
     ]
 
@@ -234,14 +252,14 @@ class Tabulation:
     ) -> None:
         self.table, self.required, self.threads = table, required, threads
         self.evidences = table.evidences(rows)
-        d = len(table.columns)
-        kept = candidates_kept(d)
+        d = table.described
+        kept = candidates_kept(len(table.columns))
         candidates = [candidates_of(self.evidences[j], allowed[j], required[j], kept) for j in range(d)]
-        if kept < d - 1:
+        if kept < len(table.columns) - 1:
             candidates = _both_ways(candidates, allowed, required)
 
         def work(target: int) -> tuple[ColumnSets, dict[Set, float]]:
-            return scored_sets(self.evidences[target], candidates[target], required[target])
+            return scored_sets(self.evidences[target], candidates[target], required[target], table.targets)
 
         found = self._over_columns(work, on_progress)
         self.sets = [without_dominated(*both, must) for both, must in zip(found, required, strict=True)]
@@ -270,7 +288,7 @@ class Tabulation:
         )
 
     def _over_columns(self, work: Callable[[int], ResultT], on_progress: Callable[[float], None]) -> list[ResultT]:
-        d = len(self.table.columns)
+        d = self.table.described
         found = []
         # Most of the time is spent in NumPy, which lets other threads go on.
         with ThreadPoolExecutor(self.threads) as pool:
@@ -287,6 +305,6 @@ def _both_ways(
     found = [set(own) for own in candidates]
     for target, own in enumerate(candidates):
         for other in own:
-            if target in allowed[other] and target not in required[other]:
+            if other < len(candidates) and target in allowed[other] and target not in required[other]:
                 found[other].add(target)
     return [sorted(own) for own in found]

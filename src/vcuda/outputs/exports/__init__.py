@@ -36,6 +36,7 @@ from vcuda.outputs.exports.libraries import (
     to_lingam,
     to_networkx,
     to_pgmpy,
+    to_tigramite,
 )
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "to_networkx",
     "to_pgmpy",
     "to_tetrad",
+    "to_tigramite",
     "weighted_dags",
     "write_edges",
 ]

@@ -17,6 +17,7 @@ import pandas as pd
 from vcuda.arguments import check_draws
 from vcuda.data.kinds import Kind
 from vcuda.data.messages import listed, shortened
+from vcuda.data.series import parted
 from vcuda.errors import ConfigError, DataError, MissingExtraError
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.outputs.exports.edges import (
@@ -52,7 +53,8 @@ _PGMPY = {
 def to_networkx(graph: Exportable, *, minimum: float = 0.0) -> nx.DiGraph:
     """A ``DiGraph`` with all variables as nodes and the ``probability`` of each edge of more than ``minimum`` and 0.
 
-    A posterior usually has edges in both directions, and so cycles; ``posterior.consensus()`` has none.
+    A posterior usually has edges in both directions, and so cycles; ``posterior.consensus()`` has none. Of a time
+    series edges have their ``lag``, and nodes their ``variable`` and ``lag``.
     """
     import networkx as nx
 
@@ -60,7 +62,30 @@ def to_networkx(graph: Exportable, *, minimum: float = 0.0) -> nx.DiGraph:
     tree: nx.DiGraph = nx.DiGraph()
     tree.add_nodes_from(str(name) for name in table.index)
     tree.add_edges_from((source, target, {"probability": value}) for source, target, value in listed_edges(table))
+    lagged = graph.lagged if isinstance(graph, Posterior) else None
+    if lagged is not None:
+        steps = {name: parted(name, lagged.names) or (name, 0) for name in tree}
+        nx.set_node_attributes(tree, {name: {"variable": own, "lag": lag} for name, (own, lag) in steps.items()})
+        nx.set_edge_attributes(tree, {edge: steps[edge[0]][1] for edge in tree.edges}, "lag")
     return tree
+
+
+def to_tigramite(posterior: Posterior, *, minimum: float = 0.5) -> dict[str, Any]:
+    """A posterior of a time series as Tigramite's results have it, by name: ``var_names``, ``graph``, ``val_matrix``.
+
+    ``graph[i, j, lag]`` is "-->" where variable i acts on j so many steps later with a probability of at least
+    ``minimum``, and "<--" where at lag 0 it is the other way round; ``val_matrix`` holds the probabilities. Plots of
+    Tigramite take them: ``plot_graph(**to_tigramite(posterior))``.
+    """
+    lagged = posterior.lagged
+    if lagged is None:
+        raise ConfigError("Tigramite's arrays are for time series: fit with lags=, or use to_networkx")
+    likely = lagged.by_lag(posterior.edge_probabilities.to_numpy()).transpose(1, 2, 0)
+    graph = np.where(likely >= minimum, "-->", "").astype("<U3")
+    now = likely[:, :, 0]
+    forward = (now >= minimum) & (now >= now.T)
+    graph[:, :, 0] = np.where(forward, "-->", np.where(forward.T, "<--", ""))
+    return {"var_names": list(lagged.names), "graph": graph, "val_matrix": np.array(likely)}
 
 
 def from_networkx(graph: nx.DiGraph, *, names: Sequence[str] | None = None) -> pd.DataFrame:

@@ -75,7 +75,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collecti
         tag("th", label, scope="col", class_="number" if number in right else None) for number, label in enumerate(head)
     )
     shown = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", table_rows(rows, right=right)))
-    return tag("div", shown, class_="wide")
+    return tag("div", shown, class_="wide", tabindex=0, role="group", aria_label="Table")
 
 
 def table_rows(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> Html:

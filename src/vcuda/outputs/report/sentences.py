@@ -141,7 +141,7 @@ def _categories(posterior: Posterior, most: int = 12) -> str:
 
 def _knowledge(known: dict[str, Any]) -> list[str]:
     said = []
-    for key, words in (("required", "required"), ("forbidden", "forbidden")):
+    for key, words in (("required", "required"), ("forbidden", "forbidden"), ("upstream", "upstream, by any way")):
         if known.get(key):
             said.append(f"{words}: " + "; ".join(f"{source} → {target}" for source, target in known[key]))
     if known.get("tiers"):
@@ -236,8 +236,6 @@ def how_sure(posterior: Posterior) -> list[str]:
     else:
         sure = f"{_share(pairs.sure, pairs.likely)} connections are sure, at {100 * SURE:.0f} % or more"
         settled = f"settled for {_share(pairs.settled, pairs.likely).lower()}"
-    if posterior.provenance.target is not None:
-        meanings.append("The range in brackets holds the effect with 90 %, if the model is right.")
     return [f"{sure}. Which end is the cause is {settled}.", *meanings]
 
 
@@ -270,7 +268,10 @@ def could_be_wrong(posterior: Posterior) -> list[str]:
     if status.code == "failed":
         return [status.arithmetic.sentence]
     if not status.arithmetic.severity:
-        return [described, status.unseen.sentence]
+        # That nothing was found is the verdict itself.
+        checks = posterior.checks()
+        is_quiet = status.code == "ok" and checks.made and not checks.findings and not checks.not_made
+        return [status.unseen.sentence] if is_quiet else [described, status.unseen.sentence]
     sentences = [status.arithmetic.sentence, described]
     if status.description.severity >= status.arithmetic.severity:
         sentences.reverse()
