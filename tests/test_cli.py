@@ -89,7 +89,8 @@ def test_version_and_help(run):
         assert command in overview.out
         helped = run(command, "--help")
         assert helped.code == 0
-        assert f"Example: vcuda {command}" in helped.out
+        _, examples = helped.out.split("Examples:")
+        assert f"vcuda {command}" in examples
 
 
 def test_choices_are_those_of_the_package():
