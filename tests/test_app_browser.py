@@ -287,6 +287,20 @@ def test_the_report_opens_in_an_origin_of_its_own(browser, served):
     visit(browser, served, DESKTOP)
 
 
+def test_a_file_of_two_gigabytes_is_refused_with_a_sentence(browser, served, tmp_path):
+    huge = tmp_path / "huge.csv"
+    with open(huge, "wb") as file:
+        file.truncate(2_100_000_000)  # a hole: it takes no room on the disk
+    visit(browser, served, DESKTOP)
+    browser.drop("#drop", huge)
+    browser.wait("document.querySelector('.problem')")
+    said = browser.run("document.querySelector('.problem').textContent")
+    assert "2.1 GB" in said
+    assert "vcuda app FILE" in said
+    assert not list((served.folder / "tables").glob("huge*"))
+    is_quiet(browser, served)
+
+
 @pytest.mark.parametrize("kind", ["scripts", "letters", "lengths"])
 def test_hostile_names_are_harmless_on_every_screen(browser, served, kind, tmp_path):
     run = f"hostile-{kind}"

@@ -232,13 +232,13 @@ def test_the_report_of_a_fit(run, simulated, tmp_path):
     posterior = vcuda.Posterior.load(folder)
     assert all(sentence in answer.out for sentence in posterior.summary()["choice"])
     assert "Engine exact" in answer.out
-    assert "Fitted 64 rows and 3 columns" in answer.out
+    assert "fitted 64 rows and 3 columns" in answer.out
     assert posterior.status.sentence in answer.out
     surest = posterior.edges().iloc[0]
     line = next(line for line in answer.out.splitlines() if line.split()[:2] == [surest.source, surest.target])
     assert line.split(maxsplit=2)[2].strip() == in_percent(surest.probability)
     # The answer comes before how it was made.
-    parts = ("What was found: ", "How sure it is: ", "What could be wrong: ", "Status: ", "Fitted 64 rows")
+    parts = ("What was found: ", "How sure it is: ", "What could be wrong: ", "Status: ", "fitted 64 rows")
     assert sorted(map(answer.out.index, parts)) == list(map(answer.out.index, parts))
     assert f"vcuda effect '{folder}' CAUSE OUTCOME" in answer.out
     assert "samples.npz" in answer.out

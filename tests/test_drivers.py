@@ -135,7 +135,7 @@ def test_the_command_answers_before_it_says_how(chain, tmp_path, run):
     answer = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", "--target", "c", "--model", "linear")
     assert answer.out.startswith("What drives c:\n- b up from ")
     assert (
-        answer.out.index("What drives c") < answer.out.index("What could be wrong") < answer.out.index("Fitted 60 rows")
+        answer.out.index("What drives c") < answer.out.index("What could be wrong") < answer.out.index("fitted 60 rows")
     )
 
 

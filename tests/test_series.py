@@ -331,6 +331,13 @@ def test_runs_are_stored_and_repeated(fitted, tmp_path):
         again.effect("x.lag1", "y")
 
 
+def test_the_report_has_a_section_on_time(fitted, tmp_path):
+    fitted.report(tmp_path / "report.html", curves=0)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "x acts on z 2 months later" in page
+    assert "What follows when a cause is one unit higher at one step" in page
+
+
 def test_exports_know_the_lags(fitted):
     network = to_networkx(fitted, minimum=0.5)
     assert network.edges["x.lag2", "z"]["lag"] == 2

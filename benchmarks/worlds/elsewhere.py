@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -32,6 +31,59 @@ def cdnod(values: Any, context: Any) -> dict[str, Any]:
         "seconds": seconds,
         "package": "causal-learn",
     }
+
+
+def fci(values: Any) -> dict[str, Any]:
+    """FCI of causal-learn: -> and <-> of its graph with hidden causes; a mark that it leaves open counts half."""
+    run = import_module("causallearn.search.ConstraintBased.FCI").fci
+    begun = time.process_time()
+    graph, _ = run(np.array(values), "fisherz", 0.05, show_progress=False, verbose=False)
+    seconds = time.process_time() - begun
+    # Turned: the mark at the end j of the edge between i and j stands at [i, j]; 1 an arrowhead, -1 a tail, 2 open.
+    marks = np.array(graph.graph).T
+    head = np.where(marks == 1, 1.0, np.where(marks == 2, 0.5, 0.0))
+    tail = np.where(marks == -1, 1.0, np.where(marks == 2, 0.5, 0.0))
+    joined = marks != 0
+    return {
+        "directed": (joined * head * tail.T).tolist(),
+        "bidirected": (joined * head * head.T).tolist(),
+        "seconds": seconds,
+        "package": "causal-learn",
+    }
+
+
+def pcmci_plus(values: Any, lags: int, test: str = "parcorr.ParCorr") -> dict[str, Any]:
+    """PCMCI+ of Tigramite; edges of its graph before all others, those that it leaves open half each way."""
+    module, name = test.split(".")
+    independence = getattr(import_module(f"tigramite.independence_tests.{module}"), name)(significance="analytic")
+    frame = import_module("tigramite.data_processing").DataFrame(np.array(values))
+    run = import_module("tigramite.pcmci").PCMCI(dataframe=frame, cond_ind_test=independence, verbosity=0)
+    begun = time.process_time()
+    found = run.run_pcmciplus(tau_min=0, tau_max=lags, pc_alpha=0.01)
+    seconds = time.process_time() - begun
+    graph, strength, p = found["graph"], np.abs(found["val_matrix"]), found["p_matrix"]
+    # An edge of the graph counts by its strength, one that is not by its p-value, below all that are.
+    scores = np.where(graph == "-->", 1 + strength, np.where(np.isin(graph, ["", "<--"]), 0.0, 0.5 + 0.5 * strength))
+    scores = np.where(graph == "", 0.4 * (1 - p), scores)
+    return {"scores": scores.transpose(2, 0, 1).tolist(), "seconds": seconds, "package": "tigramite"}
+
+
+def pcmci_plus_curves(values: Any, lags: int) -> dict[str, Any]:
+    """PCMCI+ with Gaussian processes and distance correlations."""
+    return pcmci_plus(values, lags, "gpdc.GPDC")
+
+
+def varlingam(values: Any, lags: int) -> dict[str, Any]:
+    """VARLiNGAM of lingam: the sizes of its weights, on standardised columns."""
+    columns = np.array(values)
+    columns = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    begun = time.process_time()
+    model = import_module("lingam").VARLiNGAM(lags=lags, criterion=None, prune=True, random_state=0)
+    model.fit(columns)
+    seconds = time.process_time() - begun
+    # Its matrices have the cause in the column.
+    scores = np.abs(np.array(model.adjacency_matrices_)).transpose(0, 2, 1)
+    return {"scores": scores.tolist(), "seconds": seconds, "package": "lingam"}
 
 
 def _module(name: str) -> Any:
@@ -65,7 +117,14 @@ def gcm_attribution(
     return {"contributions": shares, "seconds": time.process_time() - begun, "package": "dowhy"}
 
 
-PROGRAMS: dict[str, Callable[..., dict[str, Any]]] = {"cdnod": cdnod, "gcm": gcm_attribution}
+PROGRAMS: dict[str, Any] = {
+    "cdnod": cdnod,
+    "fci": fci,
+    "PCMCI+": pcmci_plus,
+    "PCMCI+ (GPDC)": pcmci_plus_curves,
+    "VARLiNGAM": varlingam,
+    "gcm": gcm_attribution,
+}
 
 
 def main() -> None:

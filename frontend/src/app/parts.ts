@@ -124,3 +124,17 @@ export function field(label: string, control: HTMLElement): HTMLElement {
 export function plainNote(note: string): string {
   return note.replace(/ \((?:[a-z_]+=(?:\.\.\.)?, )?--[a-z-]+\)/g, "");
 }
+
+/** Left and right lead from one tab to the next, as people expect of tabs. */
+export function arrowKeys(tabs: HTMLElement): void {
+  tabs.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const all = [...tabs.querySelectorAll<HTMLElement>("[role=tab]")];
+    const at = all.indexOf(document.activeElement as HTMLElement);
+    if (step === undefined || at < 0) return;
+    event.preventDefault();
+    const next = all[(at + step + all.length) % all.length]!;
+    next.focus();
+    next.click();
+  });
+}

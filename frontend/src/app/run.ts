@@ -6,7 +6,7 @@ import type { ShownEdge } from "../graph";
 import { download, get, post, query, runAddress } from "./api";
 import type { Driver, Drivers, Effect, Job, Result, Run, State, Table, Why } from "./api";
 import { curve, forest, interval } from "./chart";
-import { bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
+import { arrowKeys, bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
 
 const EVERY = 700;
 /** From less than this share of the work nobody can tell how long the rest takes. */
@@ -131,6 +131,7 @@ class RunScreen {
     ];
     const first = asked.kind === "all" ? "graph" : "effects";
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Result" });
+    arrowKeys(tabs);
     const sections = panels.map(([id, label, make]) => {
       const panel = h("section", { id: `panel-${id}`, role: "tabpanel", "aria-labelledby": `tab-${id}`, hidden: true });
       let made = false;

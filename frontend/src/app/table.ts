@@ -4,7 +4,7 @@ import { fill, h } from "../dom";
 import { KINDS, Refused, get, post } from "./api";
 import type { Column, Inspected, Knowledge, Question, State } from "./api";
 import { KnowledgeEditor, emptyKnowledge } from "./knowledge";
-import { field, histogram, inWords, load, option, plainNote, problem } from "./parts";
+import { arrowKeys, field, histogram, inWords, load, option, plainNote, problem } from "./parts";
 
 interface Draft {
   kinds: Record<string, string>;
@@ -12,7 +12,17 @@ interface Draft {
   knowledge: Knowledge;
   question: Question;
   minutes: string;
+  /** Cells that stand for a missing value, between commas. */
+  missing: string;
+  /** The sheet of a workbook, or the query to a database. */
+  part: string;
 }
+
+/** Files that hold several tables, and what the one that is wanted is called. */
+const PARTS: [RegExp, "sheet" | "query", string][] = [
+  [/\.(xlsx|xlsm|ods)$/i, "sheet", "Sheet (by default the first with a table)"],
+  [/\.(sqlite3?|db|duckdb)$/i, "query", "Query in SQL (by default the one table)"],
+];
 
 /** With more columns there is a field to find one. */
 const MANY = 20;
@@ -20,7 +30,7 @@ const MANY = 20;
 /** What somebody chose for a table, kept while the tab is open. */
 function draftOf(table: string): Draft {
   const kept = sessionStorage.getItem(`draft:${table}`);
-  const fresh: Draft = { kinds: {}, exclude: [], knowledge: emptyKnowledge(), question: { kind: "all" }, minutes: "" };
+  const fresh: Draft = { kinds: {}, exclude: [], knowledge: emptyKnowledge(), question: { kind: "all" }, minutes: "", missing: "", part: "" };
   return kept ? { ...fresh, ...(JSON.parse(kept) as Draft) } : fresh;
 }
 
@@ -59,13 +69,14 @@ class TableScreen {
       this.tabButton("columns", "Columns"),
       this.tabButton("known", "What you know"),
     );
+    arrowKeys(tabs);
     this.place.append(
       h("h1", {}, h("bdi", {}, this.name)),
       this.said,
       h(
         "div",
         { class: "with-aside" },
-        h("div", {}, tabs, h("div", { role: "tabpanel", id: "panel-columns", "aria-labelledby": "tab-columns" }, this.notes, this.list), this.known),
+        h("div", {}, tabs, h("div", { role: "tabpanel", id: "panel-columns", "aria-labelledby": "tab-columns" }, this.notes, this.reading(), this.list), this.known),
         this.ask,
       ),
     );
@@ -105,7 +116,42 @@ class TableScreen {
   }
 
   private options(): Record<string, unknown> {
-    return { kinds: this.draft.kinds, exclude: this.draft.exclude };
+    const { kinds, exclude, missing, part } = this.draft;
+    const cells = missing.split(",").map((cell) => cell.trim()).filter(Boolean);
+    const [, place] = this.parted() ?? [];
+    return { kinds, exclude, missing_values: cells, ...(place && part ? { [place]: part } : {}) };
+  }
+
+  private parted(): (typeof PARTS)[number] | undefined {
+    return PARTS.find(([ending]) => ending.test(this.name));
+  }
+
+  /** What the file cannot say of itself: which cells are missing values, and which of its tables is meant. */
+  private reading(): HTMLElement {
+    const { draft } = this;
+    const text = (id: "missing" | "part", label: string, placeholder: string): HTMLElement => {
+      const input = h("input", {
+        type: "text",
+        id,
+        value: draft[id],
+        placeholder,
+        onchange: () => {
+          draft[id] = input.value;
+          // Another sheet has other columns.
+          if (id === "part") this.universe = [];
+          this.changed();
+        },
+      });
+      return field(label, input);
+    };
+    const part = this.parted();
+    return h(
+      "details",
+      { open: Boolean(draft.missing || draft.part) },
+      h("summary", {}, "How the file is read"),
+      text("missing", "Cells that mean a missing value, between commas", "-999, unknown"),
+      part && text("part", part[2], ""),
+    );
   }
 
   private taken(): string[] {

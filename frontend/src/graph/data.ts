@@ -107,7 +107,7 @@ export interface Part {
 }
 
 /** Neighbours of the middle that are drawn; the side panel lists all of them. */
-const MOST_NEIGHBOURS = 24;
+const MOST_NEIGHBOURS = 14;
 
 /** What lies within some steps of one column, the surest neighbours first where there are many. */
 export function around(edges: ShownEdge[], middle: string, steps: number): Part {

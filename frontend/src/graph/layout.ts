@@ -27,13 +27,26 @@ const GAP = { node: 22, layer: 58, part: 46 };
 const LINES_A_NODE = 4;
 /** With more columns only one direction is tried. */
 const MOST_TRIED = 80;
+/** By how much layers are moved apart at most. */
+const MOST_APART = 240;
 
 /** The layout that is shown largest in a window: from top to bottom, or from left to right. */
 export function layered(part: Part, sizes: Map<string, Size>, stage: Size): Layout {
   const wide = stage.width > stage.height;
   const directions = part.nodes.size <= MOST_TRIED ? (["TB", "LR"] as const) : ([wide ? "LR" : "TB"] as const);
-  const tried = directions.map((direction) => packed(part, sizes, stage, direction));
-  return tried.reduce((best, one) => (scale(one, stage) > scale(best, stage) * 1.05 ? one : best));
+  const tried = directions.map((direction) => ({ direction, layout: packed(part, sizes, stage, direction, GAP.layer) }));
+  const best = tried.reduce((best, one) => (scale(one.layout, stage) > scale(best.layout, stage) * 1.05 ? one : best));
+  if (part.nodes.size > MOST_TRIED) return best.layout;
+  // Layers as far apart as there is room: lines of a fan then pass between names, and not through them.
+  const sideways = best.direction === "LR";
+  const places = [...best.layout.places.values()].map((at) => Math.round(sideways ? at.x : at.y));
+  const gaps = Math.max(new Set(places).size - 1, 1);
+  const free = sideways
+    ? stage.width / scale(best.layout, stage) - best.layout.width
+    : stage.height / scale(best.layout, stage) - best.layout.height;
+  if (free < GAP.layer) return best.layout;
+  const wider = packed(part, sizes, stage, best.direction, GAP.layer + Math.min((0.85 * free) / gaps, MOST_APART));
+  return scale(wider, stage) > scale(best.layout, stage) * 0.97 ? wider : best.layout;
 }
 
 function scale(layout: Size, stage: Size): number {
@@ -41,8 +54,8 @@ function scale(layout: Size, stage: Size): number {
 }
 
 /** Each component by itself, and all of them on shelves about as wide as the window. */
-function packed(part: Part, sizes: Map<string, Size>, stage: Size, direction: "TB" | "LR"): Layout {
-  const parts = components(part).map((one) => oneComponent(one, sizes, direction));
+function packed(part: Part, sizes: Map<string, Size>, stage: Size, direction: "TB" | "LR", gap: number): Layout {
+  const parts = components(part).map((one) => oneComponent(one, sizes, direction, gap));
   parts.sort((a, b) => b.height * b.width - a.height * a.width);
   const area = parts.reduce((sum, one) => sum + (one.width + GAP.part) * (one.height + GAP.part), 0);
   const ratio = stage.width / Math.max(stage.height, 1);
@@ -82,9 +95,9 @@ function components(part: Part): Part[] {
   return [...found.values()];
 }
 
-function oneComponent(part: Part, sizes: Map<string, Size>, direction: "TB" | "LR"): Layout {
+function oneComponent(part: Part, sizes: Map<string, Size>, direction: "TB" | "LR", gap: number): Layout {
   const graph = new dagre.graphlib.Graph({ multigraph: false });
-  graph.setGraph({ rankdir: direction, nodesep: GAP.node, ranksep: GAP.layer, edgesep: 10 });
+  graph.setGraph({ rankdir: direction, nodesep: GAP.node, ranksep: gap, edgesep: 10 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const id of part.nodes) graph.setNode(id, { ...sizes.get(id)! });
   const laid: ShownEdge[] = part.edges.slice(0, Math.max(LINES_A_NODE * part.nodes.size, 40));

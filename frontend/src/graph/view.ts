@@ -6,7 +6,7 @@ import { fill, h, percent } from "../dom";
 import { GraphIndex, MOST_EDGES, around, everything, strength } from "./data";
 import type { GraphData, Part, ShownEdge } from "./data";
 import { layered, relative } from "./layout";
-import { colours, measured, sheet, wrapped } from "./style";
+import { FONT_SIZE, colours, measured, sheet, wrapped } from "./style";
 
 export interface GraphOptions {
   /** The least probability that is shown at first. */
@@ -20,8 +20,10 @@ export interface GraphOptions {
 }
 
 /** Beyond these a picture of everything is no longer read: it opens around one column. */
-const READABLE = { nodes: 45, edges: 110 };
+const READABLE = { nodes: 45, edges: 110, lines: 3 };
 const MOST_ALONE = 45;
+/** Pixels of letters that can still be read. */
+const LEAST_LETTERS = 7;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
@@ -143,6 +145,11 @@ export class GraphView {
     this.edges = this.index.shown(this.threshold);
     if (!this.isReadable()) this.scope.value = "1";
     this.show();
+    if (this.scope.value === "all" && this.cy.zoom() * FONT_SIZE < LEAST_LETTERS) {
+      // On a phone already fewer columns are too small to be read.
+      this.scope.value = "1";
+      this.draw();
+    }
     this.resized.observe(this.stage);
   }
 
@@ -193,7 +200,8 @@ export class GraphView {
   };
 
   private isReadable(): boolean {
-    return this.data.nodes.length <= READABLE.nodes && this.edges.length <= READABLE.edges;
+    const lines = Math.min(READABLE.edges, READABLE.lines * this.data.nodes.length + 10);
+    return this.data.nodes.length <= READABLE.nodes && this.edges.length <= lines;
   }
 
   private find(): void {
@@ -271,9 +279,27 @@ export class GraphView {
       );
     });
     this.cy.resize();
+    this.unclutter();
     this.fit();
     this.mark();
     this.summarise(all);
+  }
+
+  /** Percentages that would lie on a name or on a surer percentage are left out; the list has them all. */
+  private unclutter(): void {
+    const labelled = this.cy.edges(".labelled");
+    labelled.boundingBox({}); // so that every label has its place
+    const taken = this.cy.nodes().map((node) => node.boundingBox({ includeLabels: false, includeOverlays: false }));
+    labelled.forEach((edge) => {
+      const own = edge.boundingBox({ includeEdges: false, includeNodes: false, includeOverlays: false });
+      const inside = 3; // around a label there is some air
+      const overlaps = taken.some(
+        (other) =>
+          own.x1 + inside < other.x2 && other.x1 < own.x2 - inside && own.y1 + inside < other.y2 && other.y1 < own.y2 - inside,
+      );
+      if (overlaps) edge.removeClass("labelled");
+      else taken.push(own);
+    });
   }
 
   /** Numbers of what is shown, in words; programs that test the page read them too. */

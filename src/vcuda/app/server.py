@@ -45,8 +45,12 @@ Answer = Callable[["App", Request], Awaitable[Response]]
 class App:
     """What the addresses share: the folder, the fits, and the processes that answer."""
 
-    def __init__(self, folder: Folder, *, jobs: int, upload_limit: int = UPLOAD_LIMIT) -> None:
+    def __init__(
+        self, folder: Folder, *, jobs: int, upload_limit: int = UPLOAD_LIMIT, opened: str | None = None
+    ) -> None:
         self.folder, self.upload_limit = folder, upload_limit
+        # The table that the app begins with.
+        self.opened = opened
         self.jobs, self.workers = Jobs(folder.path / ASKED, most=jobs), Workers()
 
     def table(self, name: str) -> str:
@@ -72,7 +76,7 @@ async def state(app: App, request: Request) -> Response:
             "version": version("vcuda"),
             "folder": str(app.folder.path),
             "tables": tables,
-            "opened": None if app.folder.opened is None else app.folder.opened.name,
+            "opened": app.opened,
             "examples": [{"name": name, "title": title} for name, title in EXAMPLES.items()],
             "runs": app.folder.runs(),
             "jobs": app.jobs.every(),
@@ -346,12 +350,13 @@ def serve(
     on_ready: Callable[[str], None],
 ) -> None:
     """Serve until Ctrl-C; ``on_ready`` is called with the address when it listens."""
-    if table is not None and not Path(table).exists():
-        raise DataError(f"there is no file {table}")
-    place = Folder(folder, table=table)
+    if table is not None and table not in EXAMPLES and not Path(table).exists():
+        raise DataError(f"there is no file {table}; give the name of a table, or none")
+    place = Folder(folder, table=None if table in EXAMPLES else table)
     place.make()
     token = secrets.token_urlsafe(32)
-    app = App(place, jobs=jobs, upload_limit=upload_limit)
+    opened = table if table is None or table in EXAMPLES else Path(table).name
+    app = App(place, jobs=jobs, upload_limit=upload_limit, opened=opened)
     listener = listening(host, port)
     number = listener.getsockname()[1]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host

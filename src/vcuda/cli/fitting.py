@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 STRONGEST_EDGES = 15
 # With more columns a report takes longer than people wait for unasked.
 REPORTED_COLUMNS = 200
-SMALLEST_SHOWN_PROBABILITY = 0.01
+SMALLEST_SHOWN_PROBABILITY = 0.1
 Output = Annotated[Path, typer.Option("--output", "-o", help="The folder to write; an earlier run there is replaced.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take no column by its logarithm.")]
 Required = Annotated[
@@ -297,7 +297,7 @@ def _report(posterior: Posterior, run: Path) -> None:
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
     say(
         console,
-        f"Fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
+        f"How it was made: fitted {size} of {provenance['data']['source']} in {duration(summary['seconds'])}: "
         f"model {summary['model']}, {'' if summary['noise'] is None else 'noise ' + summary['noise'] + ', '}"
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
         f"{resumed_in_words(summary.get('resumed'))}.",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report import contexts, details, drivers, edges, effects
+from vcuda.outputs.report import contexts, details, drivers, edges, effects, hidden, time
 from vcuda.outputs.report.sections import Maker
 
 CONTENTS: tuple[Maker, ...] = (
     drivers.section,
     effects.section,
     contexts.section,
+    time.section,
+    hidden.section,
     edges.section,
     details.checks,
     details.trust,

@@ -17,9 +17,9 @@ from vcuda.summaries.simulated_effects import SimulatedEffect
 
 
 def section(request: Request) -> Section | None:
-    """Of the surest pairs; of a target its own section has them."""
+    """Of the surest pairs; of a target, and of a time series, another section has them."""
     posterior = request.posterior
-    if posterior.provenance.target is not None:
+    if posterior.provenance.target is not None or posterior.lagged is not None:
         return None
     found, drawn, about = sentences.strongest_effects(
         posterior, request.consensus, most_curves=request.curves, seed=request.seed
