@@ -143,7 +143,8 @@ def _value(path: Path, option: Option, value: Any) -> Any:
         # Such as -999 among the cells that stand for missing values.
         value = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in value]
     if not option.is_plain(value):
-        raise ConfigError(f"{path}: {option.name} must be {TYPES_IN_WORDS.get(option.plain, option.plain)}, not {shortened(value)}")
+        expected = TYPES_IN_WORDS.get(option.plain, option.plain)
+        raise ConfigError(f"{path}: {option.name} must be {expected}, not {shortened(value)}")
     try:
         option.checked(value)
     except ConfigError as error:
