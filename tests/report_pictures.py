@@ -19,7 +19,7 @@ from PIL import Image
 import vcuda
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
-DESKTOP, PHONE, SHOWN_WIDTH, COLOURS = (1280, 900), (390, 844), 900, 64
+DESKTOP, PHONE, SHOWN_WIDTH, COLOURS = (1280, 900), (390, 844), 900, 200
 THINGS = ("order", "visit", "price", "stock", "click", "basket", "return", "delivery", "campaign", "discount", "email")
 SIDES = ("count", "rate", "value", "delay", "score", "share", "total", "index", "level", "time", "cost", "size", "age")
 PLACES = ("", "_north", "_south")
@@ -34,11 +34,13 @@ def fitted(columns: int, folder: Path) -> vcuda.Posterior:
         else:
             kind = "er" if columns == 30 else "sf"
             edges = int(1.3 * columns)
-            table = vcuda.simulate(kind, nodes=columns, edges=edges, rows=1000, test_rows=1, seed=1).train.to_frame()
+            made = vcuda.simulate(kind, nodes=columns, edges=edges, rows=1000, test_rows=1, seed=1)
+            table = made.train.to_frame()
             names = [f"{thing}_{side}{place}" for place in PLACES for thing in THINGS for side in SIDES]
             order = np.random.default_rng(columns).permutation(len(THINGS) * len(SIDES) * (3 if columns > 140 else 1))
             table.columns = [names[k] for k in order[:columns]]
-            target = table.columns[-1] if columns == 30 else None
+            busiest = int(np.bincount(made.targets).argmax())  # the column with most causes
+            target = table.columns[busiest] if columns == 30 else None
             posterior = vcuda.fit(table, model="linear", target=target)
         posterior.save(run)
     return vcuda.Posterior.load(run)
@@ -53,7 +55,7 @@ def picture(browser: Browser, report: Path, size: tuple[int, int]) -> Image.Imag
 def write(image: Image.Image, name: str) -> None:
     width = min(SHOWN_WIDTH, image.width)
     small = image.resize((width, image.height * width // image.width), Image.Resampling.LANCZOS)
-    small.quantize(COLOURS).save(FIGURES / name, optimize=True)
+    small.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(FIGURES / name, optimize=True)
 
 
 def main(folder: Path) -> None:

@@ -19,7 +19,8 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.models import contexts
 from vcuda.models.additive import AdditiveBasis
 from vcuda.models.categorical import BDeu
-from vcuda.models.contexts import change_probability, prepare, prepare_rows
+from vcuda.models.contexts import prepare, prepare_rows
+from vcuda.models.environment_sets import change_probability
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
@@ -339,3 +340,18 @@ def test_the_command_line_refuses_with_exit_code_2(sites, run, tmp_path):
     assert answer.code == 2
     assert "environment 'alone'" in answer.err
     assert run("fit", path, "-o", tmp_path / "run", "--contexts", "where").code == 2
+
+
+@pytest.mark.slow
+def test_report_check_and_estimator_know_environments(sites, run, tmp_path):
+    sites.to_csv(tmp_path / "sites.csv", index=False)
+    posterior = vcuda.fit(tmp_path / "sites.csv", contexts="site", model="linear", checks=False)
+    posterior.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What environments changed" in page
+    assert "--contexts site" in page
+    assert "site 1 (150 rows), the reference" in run("check", tmp_path / "sites.csv", "--contexts", "site").out
+    estimator = vcuda.CausalPosterior(contexts="site", model="linear", checks=False).fit(sites)
+    assert np.isfinite(estimator.score(sites[sites.site == "site 1"]))
+    with pytest.raises(ConfigError, match="why does not know"):
+        posterior.why("a", "b")

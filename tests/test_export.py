@@ -219,7 +219,8 @@ def test_pandas_reads_the_csv(posterior):
     frame = pd.read_csv(io.StringIO(exports.to_csv(posterior), newline=""), keep_default_na=False, dtype=str)
     frame["probability"] = frame["probability"].map(float)
     frame = frame.assign(source=frame["source"].map(from_cell), target=frame["target"].map(from_cell))
-    pd.testing.assert_frame_equal(frame, posterior.edges(minimum=1e-300), check_exact=True)
+    expected = posterior.edges(minimum=1e-300)[["source", "target", "probability"]]
+    pd.testing.assert_frame_equal(frame, expected, check_exact=True)
 
 
 def test_a_name_without_backslash_is_its_own_dot_id():

@@ -17,7 +17,8 @@ ROOT = Path(vcuda.__file__).parent
 # Each may import from itself and from what stands above it, never from its neighbours on the same line.
 LAYERS = [
     {"errors", "interrupts", "memory"},
-    {"arguments", "specs", "graphs", "deprecation"},
+    {"arguments", "specs", "graphs", "deprecation", "machine_code"},
+    {"ancestral"},
     {"data"},
     {"dags", "models"},
     {"posterior"},

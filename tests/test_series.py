@@ -65,6 +65,7 @@ def test_lagged_edges_are_found_and_said(fitted):
     assert fitted.summary_graph(draws=100).loc["x", "z"] > 0.9
 
 
+@pytest.mark.slow
 def test_rows_in_any_order_are_sorted_by_time(fitted):
     shuffled = monthly().sample(frac=1, random_state=3)
     again = vcuda.fit(shuffled, lags=2, time="month", checks=False)
@@ -114,6 +115,7 @@ def test_units_have_levels_of_their_own_and_no_common_past():
     assert posterior.provenance["series"]["rows"] == 4 * 58
 
 
+@pytest.mark.slow
 def test_trend_and_season_are_found_and_taken_out():
     table = monthly()
     phase = np.arange(STEPS)
@@ -131,6 +133,7 @@ def test_trend_and_season_are_found_and_taken_out():
     assert plain.provenance["series"]["levels"] is None
 
 
+@pytest.mark.slow
 def test_lags_by_evidence_and_logarithms():
     posterior = vcuda.fit(monthly(), lags="auto", time="month", checks=False)
     assert posterior.lagged.lags == 2
@@ -142,6 +145,7 @@ def test_lags_by_evidence_and_logarithms():
     assert sure(found) == TRUE
 
 
+@pytest.mark.slow
 def test_resampled_rows_are_means_of_their_period():
     days = pd.date_range("2010-01-01", "2026-08-31", freq="D")
     by_month = (days.year - 2010) * 12 + days.month - 1
@@ -196,6 +200,7 @@ def test_bad_input_is_refused_in_a_sentence(case):
     assert isinstance(refusal.value, DataError | ConfigError)
 
 
+@pytest.mark.slow
 def test_the_command_line_fits_asks_and_refuses(run, tmp_path, fitted):
     file, folder = tmp_path / "steps.csv", tmp_path / "run"
     monthly().to_csv(file, index=False)
@@ -218,6 +223,7 @@ def test_the_command_line_fits_asks_and_refuses(run, tmp_path, fitted):
 # Results ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_impulse_responses_follow_the_closed_form(fitted):
     """Each draw: a change of x by one unit is simulated, step by step and without noise, in the drawn model."""
     found = fitted.effect("x", "z", horizon=6, draws=20)
@@ -244,6 +250,7 @@ def test_impulse_responses_follow_the_closed_form(fitted):
     assert set(every.horizon) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_curves_are_found_and_simulated():
     rng = np.random.default_rng(1)
     values = np.zeros((320, 2))
@@ -261,6 +268,7 @@ def test_curves_are_found_and_simulated():
     assert response.table.low[0] - 0.03 < slope < response.table.high[0] + 0.03
 
 
+@pytest.mark.slow
 def test_tables_of_several_kinds():
     table = series(120)
     table["rain"] = np.where(np.random.default_rng(3).random(120) < 0.4, "yes", "no")
@@ -273,6 +281,7 @@ def test_tables_of_several_kinds():
     assert vcuda.fit(labels, lags=1, model="categorical", checks=False).lagged.lags == 1
 
 
+@pytest.mark.slow
 def test_missing_cells_are_imputed_with_one_value_for_each_step():
     table = series()
     table.loc[[10, 40, 41, 70], "y"] = np.nan
@@ -313,6 +322,7 @@ def test_steps_are_predicted_from_those_before(fitted):
         fitted.predict(later.iloc[[0, 3, 6, 9, 12]])
 
 
+@pytest.mark.slow
 def test_runs_are_stored_and_repeated(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     again = vcuda.Posterior.load(tmp_path / "run")
@@ -331,6 +341,15 @@ def test_runs_are_stored_and_repeated(fitted, tmp_path):
         again.effect("x.lag1", "y")
 
 
+@pytest.mark.slow
+def test_checks_are_made_again_from_the_table(fitted):
+    again = fitted.checks(monthly())
+    assert [finding.check for finding in again.findings] == [finding.check for finding in fitted.checks().findings]
+    with pytest.raises(DataError, match="the table that was fitted"):
+        fitted.checks(monthly().drop(columns="z"))
+
+
+@pytest.mark.slow
 def test_the_report_has_a_section_on_time(fitted, tmp_path):
     fitted.report(tmp_path / "report.html", curves=0)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -353,6 +372,7 @@ def test_exports_know_the_lags(fitted):
 # Knowledge -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_knowledge_speaks_of_lags():
     def of(**known):
         return vcuda.fit(series(), lags=2, knowledge=vcuda.Knowledge(**known), checks=False)
@@ -392,6 +412,7 @@ def test_knowledge_that_cannot_be_is_refused(known, words):
 # Checks ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_columns_that_wander_and_causes_that_act_late_are_noted(fitted):
     assert "longest lag" in [finding.check for finding in fitted.checks().findings]
     wandering = pd.DataFrame(np.random.default_rng(0).standard_normal((150, 2)).cumsum(axis=0), columns=["a", "b"])

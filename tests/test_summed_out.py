@@ -18,7 +18,8 @@ from vcuda.models.interventions import prepare
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.tables import MixedTable, Tabulation
-from vcuda.models.summed_out import MOST, NuisancePrior, SummedRegressions, SummedSets, SummedTables, summed_out
+from vcuda.models.summed_out import NuisancePrior, SummedRegressions, SummedSets, SummedTables, summed_out
+from vcuda.models.summed_out.regressions import MOST
 
 NODES, ROWS = 3, 80
 PI = 0.4

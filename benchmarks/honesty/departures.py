@@ -262,7 +262,10 @@ DEPARTURES: dict[str, Departure] = {
         "shape", partial(simulated, outliers=OUTLIERS), "1 % of the cells lie 5 to 10 standard deviations away"
     ),
     "0/1 columns": Departure("shape", _half("yes/no"), "every second column is 0 or 1, by logistic regressions"),
-    "cut at the median": Departure("shape", cut, "every second column says only whether a number is above its median"),
+    # Effects follow a value that is not in the table: no description of the columns that are there can be true.
+    "cut at the median": Departure(
+        "rows", cut, "every second column says only whether a number is above its median; its effects follow the number"
+    ),
     "counts": Departure("shape", _half("count"), "every second column is a count, by Poisson regressions"),
     "hidden causes of pairs": Departure("rows", hidden_of_pairs, "three pairs of columns have a hidden cause each"),
     "one hidden cause": Departure("rows", hidden_of_all, "all columns have one hidden cause"),

@@ -17,8 +17,8 @@ from benchmarks.records import Records
 
 PAGE = Path(__file__).parents[2] / "docs" / "results-worlds.md"
 # Each has `TITLE`, `cases()`, `measure(case, peers)` and `tables(lines)`.
-SUITES = ("time", "contexts", "rows")
-OPENING = """# Worlds: time, environments and single rows
+SUITES = ("time", "contexts", "rows", "hidden")
+OPENING = """# Worlds: time, environments, hidden causes and single rows
 
 `python -m benchmarks worlds --write-docs` makes this page from the lines in `benchmarks/results/worlds-*.jsonl`, one a
 run, with its commit and versions; do not edit it. All sets are reported.

@@ -18,7 +18,8 @@ from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.exact import exact_posterior
 from vcuda.metrics import average_precision
 from vcuda.models import interventions
-from vcuda.models.contexts import Prior, change_probability, piece_score, strata_of_rows, summed
+from vcuda.models.contexts import strata_of_rows, summed
+from vcuda.models.environment_sets import Prior, change_probability, piece_score
 from vcuda.models.linear import BGe
 
 TITLE = "Environments that changed nobody knows what"
@@ -205,14 +206,15 @@ def tables(lines: Sequence[Line]) -> str:
     header = ["", *(f"{world}, {count} environments" for world, count in worlds)]
     text = markdown([*header, "sure edges that are true", "sure targets that are true", "processor seconds"], rows)
     shuffled = [line for line in lines if line["world"] == "shuffled"]
-    largest = max((line["largest_target"] for line in shuffled), default=float("nan"))
+    largest = sorted(line["largest_target"] for line in shuffled) or [float("nan")]
+    usual = sum(one < 0.05 for one in largest)
     return (
         f"Linear tables of {NODES} columns, {ROWS} rows in each environment, {SETS} sets; each environment but the "
         "first changed one or two columns. Mean AP of directed edges, in brackets of the targets. `unknown targets` is "
         '`fit(table, model="linear", contexts="site")`, `default` the same without a model, checks included. '
         "`indicators`: columns of 0 and 1 for the environments, without causes. CD-NOD of causal-learn has Fisher's z "
-        f"test.\n\n{text}\n\nWith shuffled labels ({len(shuffled)} fits) no target has a probability above "
-        f"{largest:.3f}."
+        f"test.\n\n{text}\n\nWith shuffled labels ({len(shuffled)} fits of {3 * NODES} possible targets) "
+        f"the most probable target of a fit has less than 0.05 in {usual} fits, and at most {largest[-1]:.2f}."
     )
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vcuda.posterior import GraphSamples as GraphSamples
     from vcuda.posterior import Posterior as Posterior
     from vcuda.posterior import Status as Status
+    from vcuda.posterior.mixed_graphs import HiddenCausesPosterior as HiddenCausesPosterior
 
     __version__: str
 
@@ -79,6 +80,7 @@ _HOMES = {
     "vcuda.fitting.fit": ("fit",),
     "vcuda.infer.progress": ("Progress",),
     "vcuda.posterior": ("Posterior", "Status", "GraphSamples"),
+    "vcuda.posterior.mixed_graphs": ("HiddenCausesPosterior",),
     "vcuda.estimator": ("CausalPosterior",),
     "vcuda.metrics": ("evaluate",),
     "vcuda.errors": (

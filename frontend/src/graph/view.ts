@@ -6,7 +6,7 @@ import { fill, h, percent } from "../dom";
 import { GraphIndex, MOST_EDGES, around, everything, strength } from "./data";
 import type { GraphData, Part, ShownEdge } from "./data";
 import { layered, relative } from "./layout";
-import { colours, measured, sheet, wrapped } from "./style";
+import { FONT_SIZE, colours, measured, sheet, wrapped } from "./style";
 
 export interface GraphOptions {
   /** The least probability that is shown at first. */
@@ -22,6 +22,8 @@ export interface GraphOptions {
 /** Beyond these a picture of everything is no longer read: it opens around one column. */
 const READABLE = { nodes: 45, edges: 110, lines: 3 };
 const MOST_ALONE = 45;
+/** Pixels of letters that can still be read. */
+const LEAST_LETTERS = 7;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
@@ -143,6 +145,11 @@ export class GraphView {
     this.edges = this.index.shown(this.threshold);
     if (!this.isReadable()) this.scope.value = "1";
     this.show();
+    if (this.scope.value === "all" && this.cy.zoom() * FONT_SIZE < LEAST_LETTERS) {
+      // On a phone already fewer columns are too small to be read.
+      this.scope.value = "1";
+      this.draw();
+    }
     this.resized.observe(this.stage);
   }
 

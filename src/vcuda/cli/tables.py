@@ -102,7 +102,8 @@ def check(
             f"{cells:,} of {data.missing.size:,} cells are missing, in {rows:,} rows and "
             f"{int(data.missing.any(axis=0).sum()):,} columns; a fit imputes them (--imputations).",
         )
-    say(console, *in_words(data.design, data.names), *(f"Note: {note}" for note in data.notes))
+    environments = [] if data.contexts is None else [data.contexts.in_words()]
+    say(console, *in_words(data.design, data.names), *environments, *(f"Note: {note}" for note in data.notes))
     found = "with the notes above in mind" if data.notes else "nothing odd was found"
     say(console, f"It can be used, {found}.")
     suggest(console, f"vcuda fit {shlex.join(_fit_words(shown_address(table), options))} -o run")

@@ -149,10 +149,14 @@ class _DagittyReader:
 
 def write_dagitty(graph: GraphText) -> str:
     """The graph as model code for DAGitty; names in double quotes."""
-    kind = "pdag" if graph.undirected else "dag"
-    lines = [f"  {_quoted(name)}" for name in graph.nodes]
-    lines += [f"  {_quoted(source)} -> {_quoted(target)}" for source, target in graph.edges]
-    lines += [f"  {_quoted(first)} -- {_quoted(second)}" for first, second in graph.undirected]
+    marked = [*((*edge, "->") for edge in graph.edges), *((*edge, "--") for edge in graph.undirected)]
+    return write_marked_dagitty(graph.nodes, marked, kind="pdag" if graph.undirected else "dag")
+
+
+def write_marked_dagitty(nodes: Sequence[str], edges: Sequence[tuple[str, str, str]], *, kind: str = "dag") -> str:
+    """A graph whose edges have marks of their own, such as ``<->`` for a hidden cause, as model code for DAGitty."""
+    lines = [f"  {_quoted(name)}" for name in nodes]
+    lines += [f"  {_quoted(first)} {mark} {_quoted(second)}" for first, second, mark in edges]
     return "\n".join([f"{kind} {{", *lines, "}"]) + "\n"
 
 
@@ -211,11 +215,16 @@ def read_tetrad_graph(text: str) -> GraphText:
 
 def write_tetrad_graph(graph: GraphText) -> str:
     """The graph as Tetrad saves one as text."""
-    for name in graph.nodes:
+    marked = [*((*edge, "-->") for edge in graph.edges), *((*edge, "---") for edge in graph.undirected)]
+    return write_marked_tetrad(graph.nodes, marked)
+
+
+def write_marked_tetrad(nodes: Sequence[str], edges: Sequence[tuple[str, str, str]]) -> str:
+    """A graph whose edges have marks of their own, such as ``o->``, as Tetrad saves one as text."""
+    for name in nodes:
         check_tetrad_name(name)
-    marks = [*((*edge, "-->") for edge in graph.edges), *((*edge, "---") for edge in graph.undirected)]
-    lines = [f"{number}. {first} {mark} {second}" for number, (first, second, mark) in enumerate(marks, start=1)]
-    return "\n".join(["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:", *lines]) + "\n"
+    lines = [f"{number}. {first} {mark} {second}" for number, (first, second, mark) in enumerate(edges, start=1)]
+    return "\n".join(["Graph Nodes:", ";".join(nodes), "", "Graph Edges:", *lines]) + "\n"
 
 
 def check_tetrad_name(name: str) -> None:

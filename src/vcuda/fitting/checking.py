@@ -13,10 +13,12 @@ from vcuda.checks.subject import Subject, no_residuals, subject_of
 from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import Knowledge
 from vcuda.data.messages import listed
+from vcuda.data.series.knowledge import rules_of_lags
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, DataError
 from vcuda.fitting.design import rules_of_design
 from vcuda.fitting.kinds import resolve_kinds
+from vcuda.fitting.series import open_series
 from vcuda.fitting.spec import FitCall
 from vcuda.fitting.targets import CHANGED, KEY, reference_table
 from vcuda.infer.blas import one_blas_thread
@@ -79,8 +81,10 @@ def _opened(posterior: Posterior, data: Any) -> Dataset | StreamedTable:
     # Labels that are numbers become codes only where all columns are labels.
     labels = posterior.kinds is None and posterior.categories is not None
     given = {name: options[name] for name in passed if options[name] is not None}
-    call = FitCall(**given, model="categorical" if labels else "auto")
+    call = FitCall(**given, **_of_series(posterior), model="categorical" if labels else "auto")
     table = call.open(data)
+    if posterior.lagged is not None:
+        table = open_series(table, call).table
     if labels:
         table, _, _ = resolve_kinds(table, call)
     if table.names != posterior.names:
@@ -91,9 +95,35 @@ def _opened(posterior: Posterior, data: Any) -> Dataset | StreamedTable:
     return table
 
 
+def _of_series(posterior: Posterior) -> dict[str, Any]:
+    """The options that make the windows of a time series again, with what the fit found to be in it."""
+    made, lagged = posterior.provenance, posterior.lagged
+    if lagged is None:
+        return {}
+    options, found = made.options, made["series"]
+    return {
+        "lags": lagged.lags,
+        "time": options["time"],
+        "unit": options["unit"],
+        "resample": options["resample"],
+        "season": found["season"] or 0,
+        "trend": "linear" if found["trend"] else "none",
+        "log": found["logarithms"],
+    }
+
+
 def _prior(posterior: Posterior, table: Dataset | StreamedTable) -> EdgePrior:
     """The prior of the fit, or one that is open about every edge for methods with a prior of their own."""
     made = posterior.provenance
     known, probability = made.get("knowledge"), made.edge_probability or 0.5
+    if posterior.lagged is not None:
+        by_lag = rules_of_lags(
+            Knowledge.from_dict(known) if known else None,
+            posterior.lagged.names,
+            posterior.lagged.lags,
+            log_odds=np.full((table.d, table.d), np.log(probability / (1 - probability))),
+            contemporaneous=made.options["contemporaneous"],
+        )
+        return prior_of_rules(table.d, probability, by_lag)
     rules = Knowledge.from_dict(known).for_columns(table.names, edge_probability=probability) if known else None
     return prior_of_rules(table.d, probability, rules_of_design(table, rules))

@@ -26,6 +26,7 @@ from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
 from vcuda.fitting.checking import checks_of_fit
 from vcuda.fitting.contexts import changes_in_words, check_contexts, fit_contexts
 from vcuda.fitting.design import design_to_dict, rules_of_design
+from vcuda.fitting.hidden import check_hidden, fit_hidden
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
@@ -52,6 +53,7 @@ from vcuda.models.linear import BGe
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.protocol import ScoreSpec
 from vcuda.posterior import Posterior
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Outcome
 from vcuda.posterior.provenance import Provenance
 from vcuda.posterior.sampled import SampledGraphs
@@ -93,6 +95,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         _check_engine(call)
     if call.target is not None:
         _check_target(call.target, table)
+    if call.hidden:
+        check_hidden(call, table)
     given, row_sentences = table, []
     series = None
     if call.lags is not None:
@@ -175,7 +179,8 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             **kept.to_dict(),
         }
     )
-    posterior = Posterior(
+    kind = HiddenCausesPosterior if spec.hidden else Posterior
+    posterior = kind(
         names=table.names,
         graph_posterior=outcome.graph_posterior,
         status=outcome.status,
@@ -265,6 +270,8 @@ def _needs_no_rows(spec: FitSpec) -> bool:
 def _route(spec: FitSpec) -> Route:
     """The way from a request to an outcome, the same for all imputed tables."""
     preset = spec.preset
+    if spec.hidden:
+        return fit_hidden
     if _is_baseline(spec.engine):
         return lambda request, model, noise, engine: fit_baseline(request, model, engine, preset)
     if preset == "paper" or _is_gradient_trained(spec.model, spec.engine):

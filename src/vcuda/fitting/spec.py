@@ -619,6 +619,14 @@ class FitSpec:
         "or on causes that are not in the table, or come from several populations.",
         flag="--robust/--not-robust",
     )
+    hidden: bool = option(
+        False,
+        "Whether hidden variables may cause two columns. Edges are then directed or bidirected (a hidden cause), "
+        "with linear functions and normal noise, for up to 15 columns.",
+        in_python="The result is a :class:`HiddenCausesPosterior`.",
+        check=lambda value: flag("hidden", value),
+        flag="--hidden",
+    )
     checks: bool = option(
         True,
         "Whether to check at the end how far the model describes the rows, in at most a fifth of the fit's time, or a "

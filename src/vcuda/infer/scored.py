@@ -14,7 +14,7 @@ from vcuda.data.streaming.blocks import OnProgress
 from vcuda.data.streaming.passes import gather_features
 from vcuda.infer.workers import SERIAL, Workers, mapped_by
 from vcuda.models import contexts
-from vcuda.models.contexts import Changes
+from vcuda.models.environment_sets import Changes
 from vcuda.models.interventions import prepare_streamed
 from vcuda.models.prediction import Predictive
 from vcuda.models.protocol import LocalScore, ScoreSpec

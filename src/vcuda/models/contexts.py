@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import softmax
@@ -26,31 +25,26 @@ from vcuda.data.moments import Moments, merged
 from vcuda.data.streaming.statistics import Statistics
 from vcuda.errors import ConfigError
 from vcuda.models import interventions
-from vcuda.models.linear import BGe
+from vcuda.models.environment_sets import (
+    MOST_SEARCHED,
+    Change,
+    Changes,
+    Pattern,
+    Piece,
+    Prior,
+    Strata,
+    change_probability,
+    piece_score,
+    searched_changes,
+)
 from vcuda.models.protocol import LocalScore, PowerLaw, ScoreSpec, WrappedScore
 from vcuda.models.regressions import Regressions
 
 if TYPE_CHECKING:
     from vcuda.data.dataset import Dataset
 
-Changes = Literal["mechanisms", "shifts"]
-# Some environments whose rows share a mechanism; and groups of them that share slopes and noise, and no mean.
-Group = tuple[int, ...]
-Piece = tuple[Group, ...]
-# The columns that were set, and the environment, of rows that are alike in both.
-Strata = Mapping[tuple[frozenset[int], int], Moments]
-
 # So many sets of environments are all summed: 2^11, of 12 environments. For models that need rows fewer.
 MOST_SETS, MOST_SETS_OF_ROWS = 1 << 11, 1 << 3
-# Of sets that are searched for, those that are so many nats below the best do not count, and no more than so many do.
-NEGLIGIBLE, MOST_SEARCHED = 12.0, 256
-# Parents that a search considers at most.
-MOST_PARENTS = 6
-
-
-def change_probability(columns: int) -> float:
-    """The prior probability that an environment changed a column: each is expected to have changed one."""
-    return min(0.5, 1.0 / columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,60 +168,6 @@ class ContextScore(WrappedScore):
         return replace(self, pieces=tuple(piece.without_last_digits() for piece in self.pieces))
 
 
-class Change(NamedTuple):
-    """Environments that changed a column: the pieces of the rows whose scores add up, and what is added to them."""
-
-    environments: Group
-    pieces: tuple[Piece, ...]
-    log_weight: float
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What may have changed a column: ``active`` environments have rows in which it was free, the first is the base.
-
-    ``rows`` has their numbers of free rows, of all ``count`` environments.
-    """
-
-    count: int
-    active: Group
-    rows: tuple[int, ...]
-    probability: float
-    changes: Changes
-    mean_rows: float
-
-    @property
-    def others(self) -> Group:
-        return self.active[1:]
-
-    @property
-    def sets(self) -> int:
-        """How many sets of environments there are."""
-        return 1 << len(self.others)
-
-    def every(self) -> list[Change]:
-        """All sets of environments, the smallest first."""
-        sizes = range(len(self.others) + 1)
-        return [self.change(own) for size in sizes for own in combinations(self.others, size)]
-
-    def change(self, environments: Group) -> Change:
-        same = tuple(e for e in self.active if e not in environments)
-        odds = np.log(self.probability) - np.log1p(-self.probability)
-        log_prior = len(environments) * odds + len(self.others) * np.log1p(-self.probability)
-        alone = tuple((e,) for e in environments)
-        if self.changes == "mechanisms":
-            return Change(environments, ((same,), *((own,) for own in alone)), float(log_prior))
-        # The pieces together have one mean in a score, and each of them has its own here.
-        groups = (same, *alone)
-        intercepts = sum(self._intercept(group) for group in groups) - self._intercept(self.active)
-        return Change(environments, (groups,), float(log_prior + intercepts))
-
-    def _intercept(self, group: Group) -> float:
-        """What an intercept of its own, with the prior of the linear scores, adds to the score of some rows."""
-        rows = sum(self.rows[e] for e in group)
-        return 0.5 * float(np.log(self.mean_rows / (rows + self.mean_rows)))
-
-
 def summed(changes: Sequence[Change], scores: Mapping[Piece, LocalScore], prior: Prior) -> ContextScore:
     """The score that sums over these sets of environments, from the scores of their pieces."""
     pieces = tuple(dict.fromkeys(piece for change in changes for piece in change.pieces))
@@ -333,18 +273,6 @@ def strata_of_rows(table: Dataset) -> Strata:
     }
 
 
-class Pattern(NamedTuple):
-    """Columns that were free in the same rows: the moments of these rows in each environment.
-
-    ``never``: experiments set the columns in every row, so that their scores count nothing.
-    """
-
-    columns: list[int]
-    moments: tuple[Moments, ...]
-    prior: Prior
-    never: bool
-
-
 def _patterns(strata: Strata, columns: int, count: int, changes: Changes, mean_rows: float = 1.0) -> list[Pattern]:
     by_rows: dict[tuple[bool, ...], list[int]] = {}
     for column in range(columns):
@@ -369,15 +297,6 @@ def _from_strata(
 
     patterns = _patterns(strata, mean.size, count, changes, getattr(spec, "mean_rows", 1.0))
     return _assembled(patterns, scored, mean, scale, most=MOST_SETS, kept=MOST_SEARCHED)
-
-
-def piece_score(spec: ScoreSpec, moments: Sequence[Moments], piece: Piece, scale: np.ndarray) -> LocalScore:
-    """The score of the rows of a piece; products are centred within its groups."""
-    groups = [merged((moments[e] for e in group), scale.size) for group in piece]
-    together = groups[0]._replace(
-        rows=sum(group.rows for group in groups), gram=sum((group.gram for group in groups[1:]), start=groups[0].gram)
-    )
-    return spec.from_statistics(together, None, None, scale=scale)
 
 
 def _assembled(
@@ -411,56 +330,3 @@ def _assembled(
     if len(parts) == 1 and free_rows.all():
         return parts[0]
     return interventions.joined(parts[0], parts, part_of, free_rows, scale, np.stack(shifts))
-
-
-# More sets of environments than can be summed ---------------------------------------------------------------------
-
-
-def searched_changes(target: int, pattern: Pattern, scale: np.ndarray, kept: int) -> list[Change]:
-    """The likely sets of environments that changed a column, found by a search from none and from all of them.
-
-    They are judged by the linear score, given no parents and given those that explain the column in each environment
-    by itself; the search adds or removes one environment at a time, and keeps what it has seen.
-    """
-    prior, seen = replace(pattern.prior, changes="mechanisms"), dict[Group, float]()
-
-    def value(environments: Group, parents: Sequence[int]) -> float:
-        change = prior.change(environments)
-        scores = [piece_score(BGe(), pattern.moments, piece, scale).score(target, parents) for piece in change.pieces]
-        return change.log_weight + sum(scores)
-
-    for parents in ([], _separate_parents(target, pattern, scale)):
-        here, ends = dict[Group, float](), list[Group]()
-        for start in ((), prior.others):
-            best = start
-            here.setdefault(best, value(best, parents))
-            while True:
-                near = [tuple(sorted({*best} ^ {e})) for e in prior.others]
-                for own in near:
-                    if own not in here:
-                        here[own] = value(own, parents)
-                found = max(near, key=lambda own: here[own])
-                if here[found] <= here[best]:
-                    break
-                best = found
-            # Given other parents what is near may count more.
-            ends += near
-        top = max(here.values())
-        for own, height in here.items():
-            least = -NEGLIGIBLE if own in ends else -np.inf
-            seen[own] = max(seen.get(own, -np.inf), height - top, least)
-    likely = sorted(seen, key=lambda own: -seen[own])
-    chosen = [own for own in likely if seen[own] >= -NEGLIGIBLE][:kept]
-    return [pattern.prior.change(own) for own in dict.fromkeys([(), *chosen])]
-
-
-def _separate_parents(target: int, pattern: Pattern, scale: np.ndarray) -> list[int]:
-    """Columns that explain a column when every environment has a mechanism of its own, taken one by one."""
-    scores = [piece_score(BGe(), pattern.moments, ((e,),), scale) for e in pattern.prior.active]
-    chosen: list[int] = []
-    while len(chosen) < min(MOST_PARENTS, scale.size - 1):
-        gains = np.sum([score.gains(target, chosen) for score in scores], axis=0)
-        if gains.max() <= 0:
-            break
-        chosen.append(int(np.argmax(gains)))
-    return chosen

@@ -96,6 +96,7 @@ ELEMENTS = {
     **dict.fromkeys(("offsets", "sources", "targets", "part_of"), "i"),
     **dict.fromkeys(("required", "allowed", "logarithm", "free", "held"), "b"),
     "codes": "u",
+    "states": "i",
     "scores": "biuf",
 }
 # A logarithm of odds may be infinite, and scores only rank edges.

@@ -30,6 +30,7 @@ from vcuda.posterior.drafts import DRAFTS, workshop
 from vcuda.posterior.graph_posterior import GraphPosterior, GraphPosteriorKinds
 from vcuda.posterior.imputed import MEMBER_KINDS, ImputedMixture
 from vcuda.posterior.locks import LOCK
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior, MixedGraphSamples
 from vcuda.posterior.posterior import NOT_CHECKED, Posterior, Status
 from vcuda.posterior.provenance import checked_config
 from vcuda.posterior.run_folders import config_of, file_of, read_json
@@ -39,7 +40,11 @@ FORMAT = 1
 # The folder in a run where ``vcuda fit`` keeps what it has worked out.
 CHECKPOINT = "checkpoint"
 GRAPH_POSTERIORS = GraphPosteriorKinds(
-    {**MEMBER_KINDS.homes, ImputedMixture.kind: ("vcuda.posterior.imputed", "ImputedMixture")}
+    {
+        **MEMBER_KINDS.homes,
+        ImputedMixture.kind: ("vcuda.posterior.imputed", "ImputedMixture"),
+        MixedGraphSamples.kind: ("vcuda.posterior.mixed_graphs", "MixedGraphSamples"),
+    }
 )
 FILES = ("posterior.npz", "config.json", "edges.csv", "summary.json")
 SMALLEST_LISTED_PROBABILITY = 1e-4
@@ -146,7 +151,8 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
                 raise ValueError("its graphs are about other columns")
             if not pool.all_acyclic():
                 raise ValueError("one of its graphs has a cycle")
-        posterior = Posterior(
+        kind = HiddenCausesPosterior if isinstance(graph_posterior, MixedGraphSamples) else Posterior
+        posterior = kind(
             names=tuple(config["names"]),
             graph_posterior=graph_posterior,
             status=Status(config["status"]["code"], config["status"]["sentence"]),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 
+from vcuda.machine_code import compiled as machine_code
 from vcuda.models.glm.laplace import DECREMENT, LONGEST_STEP, MOST_HOPED, MOST_STEPS, Fitted
 from vcuda.models.glm.likelihoods import LOG_TWO_PI, Number, Sieve
 
@@ -33,11 +33,8 @@ FAR = 25.0
 
 
 def compiled(function: FunctionT) -> FunctionT:
-    """The function as a program that is kept on disk, where there is a place that can be written to."""
-    try:
-        return cast(FunctionT, njit(nogil=True, cache=True, fastmath=MATH)(function))
-    except RuntimeError:
-        return cast(FunctionT, njit(nogil=True, fastmath=MATH)(function))
+    """The function as a program, whose sums may be taken in any order."""
+    return machine_code(function, fastmath=MATH)
 
 
 def fit_numbers(

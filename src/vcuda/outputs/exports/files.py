@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from vcuda.data.graph_texts import GRAPH_FORMATS, GraphText, edge_list, graph_format_of
+from vcuda.data.graph_texts import (
+    GRAPH_FORMATS,
+    GraphText,
+    edge_list,
+    graph_format_of,
+    write_marked_dagitty,
+    write_marked_tetrad,
+)
 from vcuda.data.messages import listed, shortened
 from vcuda.data.spreadsheets import as_cell, from_cell
 from vcuda.errors import ConfigError, DataError
@@ -30,6 +37,7 @@ from vcuda.outputs.exports.edges import (
 )
 from vcuda.outputs.exports.libraries import from_networkx, to_networkx
 from vcuda.posterior import Posterior
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.summaries.structures import NamedGraph, consensus
 
 # What XML 1.0 cannot hold, not even as a number of a character.
@@ -179,6 +187,12 @@ def _structure(graph: Exportable, minimum: float) -> GraphText:
     return edge_list([str(name) for name in table.index], [edge[:2] for edge in listed_edges(table)])
 
 
+def _marked(edges: pd.DataFrame, minimum: float) -> list[tuple[str, str, str]]:
+    """The edges of a graph with hidden causes, with their marks."""
+    kept = edges[edges.probability >= minimum]
+    return list(zip(kept.source, kept.target, kept.edge, strict=True))
+
+
 def _table(text: str, kind: str, names: Sequence[str] | None) -> pd.DataFrame:
     """The table of edges of a file of one graph; an edge without direction stands in both."""
     graph = GRAPH_FORMATS[kind].read(text.removeprefix("\ufeff"))
@@ -187,7 +201,12 @@ def _table(text: str, kind: str, names: Sequence[str] | None) -> pd.DataFrame:
 
 
 def to_dagitty(graph: Exportable, *, minimum: float = 0.0) -> str:
-    """Model code for DAGitty (dagitty.net, R); a posterior gives its consensus, and probabilities are left out."""
+    """Model code for DAGitty (dagitty.net, R); a posterior gives its consensus, and probabilities are left out.
+
+    Of a fit with hidden causes it is the most probable graph, with ``<->`` for a hidden cause.
+    """
+    if isinstance(graph, HiddenCausesPosterior):
+        return write_marked_dagitty(graph.names, _marked(graph.admg(), minimum))
     return GRAPH_FORMATS["dagitty"].write(_structure(graph, minimum))
 
 
@@ -197,7 +216,12 @@ def from_dagitty(text: str, *, names: Sequence[str] | None = None) -> pd.DataFra
 
 
 def to_tetrad(graph: Exportable, *, minimum: float = 0.0) -> str:
-    """One graph as Tetrad saves it as text; a posterior gives its consensus, and probabilities are left out."""
+    """One graph as Tetrad saves it as text; a posterior gives its consensus, and probabilities are left out.
+
+    Of a fit with hidden causes it is the PAG, as FCI has it.
+    """
+    if isinstance(graph, HiddenCausesPosterior):
+        return write_marked_tetrad(graph.names, _marked(graph.pag(), minimum))
     return GRAPH_FORMATS["tetrad"].write(_structure(graph, minimum))
 
 

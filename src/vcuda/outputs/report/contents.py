@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report import contexts, details, drivers, edges, effects, time
+from vcuda.outputs.report import contexts, details, drivers, edges, effects, hidden, time
 from vcuda.outputs.report.sections import Maker
 
 CONTENTS: tuple[Maker, ...] = (
@@ -10,6 +10,7 @@ CONTENTS: tuple[Maker, ...] = (
     effects.section,
     contexts.section,
     time.section,
+    hidden.section,
     edges.section,
     details.checks,
     details.trust,

@@ -43,6 +43,8 @@ def first_drivers(found: Drivers) -> Html:
         said = [tag("strong", name(one.name)), " "]
         if one.change is not None:
             low, high = (_short(one.change.measure, end) for end in one.change.interval)
+            if low == high:  # a narrow range needs more digits
+                low, high = _between(one).split(" to ")
             unit = f" {one.change.measure.unit}" if same is None and one.change.measure.unit != "times" else ""
             shown = f"{_short(one.change.measure, one.change.mean)}{unit}"
             said += [f"{_step(one)}: ", tag("strong", shown), f" ({low} to {high}) "]
@@ -51,7 +53,8 @@ def first_drivers(found: Drivers) -> Html:
             said += [" ", tag("span", f"Hangs on: {one.hangs_on[0]}.", class_="doubt")]
         items.append(tag("li", *said))
     more = len(found.drivers) + len(found.left_out) - DRIVERS_FIRST
-    after = tag("p", f"{more} more below.") if more > 0 else Html()
+    ranges = "In brackets: where the effect lies with 90 %, if the model is right." if measures else ""
+    after = tag("p", " ".join(filter(None, (ranges, f"{more} more below." if more > 0 else ""))))
     return joined((tag("p", lead), tag("ul", *items), after))
 
 

@@ -236,8 +236,6 @@ def how_sure(posterior: Posterior) -> list[str]:
     else:
         sure = f"{_share(pairs.sure, pairs.likely)} connections are sure, at {100 * SURE:.0f} % or more"
         settled = f"settled for {_share(pairs.settled, pairs.likely).lower()}"
-    if posterior.provenance.target is not None:
-        meanings.append("The range in brackets holds the effect with 90 %, if the model is right.")
     return [f"{sure}. Which end is the cause is {settled}.", *meanings]
 
 

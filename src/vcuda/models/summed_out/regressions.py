@@ -1,149 +1,25 @@
-"""Local scores that sum out a nuisance set of each node.
-
-Some columns may be parents and are no nodes of the graph that is searched: in a time series the columns of earlier
-steps. The score of a node given parents U among the nodes is then a sum over all sets N of such columns,
-
-    score(j, U) = log sum_N exp(inner(j, U and N) + log p(N)),
-
-where ``inner`` is any score of the wide table. Engines take it as it is, on d nodes. Given U the sets N have a
-posterior of their own, from which the whole graph is drawn afterwards (:class:`NuisancePosterior`).
-
-The sum is exact where a node has up to ``MOST`` such columns. Of more, the best ones are taken by forward selection
-given U, all of their subsets are summed, and each of the others counts by its odds beside them, as if the others were
-independent of each other.
-"""
+"""Sums over a linear score, or over sums of smooth functions: many sets of parents at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from vcuda.data.scaling import Scaling
-from vcuda.models.additive.score import AdditiveBasisScore
 from vcuda.models.integrated_noise import average_evidences
 from vcuda.models.linear.score import GramScore
-from vcuda.models.prediction import Predictive
-from vcuda.models.protocol import LocalScore, WrappedScore
+from vcuda.models.protocol import LocalScore
 from vcuda.models.sets import checked_candidates, schur_tables, set_sizes, sets_of
-from vcuda.models.tabulated import Set, TabulatedScore
+from vcuda.models.summed_out.base import NuisancePosterior, NuisancePrior, SummedOutScore
 
-# All subsets of so many columns are summed.
-MOST = 8
-# Of sums of smooth functions, whose columns have several features each, and where a set takes long.
-MOST_OF_CURVES = 6
-MOST_OF_SLOW = 4
+# All subsets of so many columns are summed; of curves, whose columns have several features each, of fewer.
+MOST, MOST_OF_CURVES = 8, 6
 # Numbers that are held at a time.
 AT_A_TIME = 4_000_000
-
-
-class NuisancePrior(NamedTuple):
-    """What is known of the nuisance columns (m of them, behind the d nodes) as parents of the nodes, each (m, d).
-
-    ``log_odds`` of each edge, minus infinity where it cannot be; ``log_absent``, what its absence adds; ``required``.
-    What is required has 0 for both numbers.
-    """
-
-    log_odds: np.ndarray
-    log_absent: np.ndarray
-    required: np.ndarray
-
-    def free(self, target: int) -> np.ndarray:
-        """The columns, counted from 0, that may be parents or not."""
-        return np.flatnonzero(np.isfinite(self.log_odds[:, target]) & ~self.required[:, target])
-
-    def certain(self, target: int) -> np.ndarray:
-        return np.flatnonzero(self.required[:, target])
-
-    def constant(self, target: int) -> float:
-        """What the absence of all edges adds."""
-        return float(self.log_absent[self.free(target), target].sum())
-
-
-class NuisancePosterior(NamedTuple):
-    """The nuisance columns (m) of one node given its parents among the nodes.
-
-    Sets as rows of booleans (s, m) with their probabilities (s,), and probabilities (m,) of the columns that are in
-    none of them and stand each by itself.
-    """
-
-    sets: np.ndarray
-    probabilities: np.ndarray
-    apart: np.ndarray
-
-    def marginals(self) -> np.ndarray:
-        """The probability (m,) of each column."""
-        return self.probabilities @ self.sets + self.apart
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """One set, as the columns in it."""
-        chosen = self.sets[rng.choice(self.probabilities.size, p=self.probabilities)]
-        return np.flatnonzero(chosen | (rng.random(self.apart.size) < self.apart))
-
-
-class SummedOutScore(WrappedScore):
-    """What the ways to sum have in common: ``inner`` is a score of d nodes and m more columns behind them."""
-
-    inner: LocalScore
-    prior: NuisancePrior
-    jacobian: float
-
-    # Which lags there are tells the order of columns.
-    score_equivalent = False
-    cheap_tables = False
-    makes_all_tables = False
-    slow_sets = False
-    shares_sets = False
-    columns = None
-    costs = MappingProxyType[str, Any]({})
-
-    @property
-    def nodes(self) -> int:
-        return int(self.prior.log_odds.shape[1])
-
-    @property
-    def log_jacobian(self) -> float:
-        """Of the nodes alone."""
-        return self.jacobian
-
-    def nuisance_posteriors(self, target: int, sets: Sequence[Sequence[int]]) -> Iterator[NuisancePosterior]:
-        """The nuisance columns of a node given each of some sets of parents."""
-        raise NotImplementedError
-
-    def screen(self) -> None:
-        return None
-
-    def start_order(self, *given: Any, **more: Any) -> None:
-        return None
-
-    def regressions(self) -> None:
-        return None
-
-    def predictive_in(self, units: Scaling) -> Predictive | None:
-        # That of the wide table predicts.
-        return None
-
-    def _is_free(self, target: int) -> bool:
-        """Whether a node was left free by experiments in any row."""
-        return bool(self.inner.free_rows[target])
-
-
-def summed_out(inner: LocalScore, prior: NuisancePrior, log_jacobian: float) -> LocalScore:
-    """The score of the first d columns, with the others summed out; ``log_jacobian`` is that of the d columns."""
-    if isinstance(inner, TabulatedScore):
-        return SummedTables.summing(inner, prior)
-    if isinstance(inner.parts[0], GramScore | AdditiveBasisScore):
-        return SummedRegressions(inner, prior, log_jacobian)
-    return SummedSets(inner, prior, log_jacobian)
-
-
-# Regressions, many sets at a time ------------------------------------------------------------------------------
 
 
 class _Design(NamedTuple):
@@ -402,140 +278,3 @@ def _eliminated(matrices: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarra
         covariance = covariance[1:] - share * covariance[0]
         matrices = matrices[1:, 1:] - share[:, None] * matrices[0, 1:][None]
     return explained, log_det
-
-
-# Scores that are known set by set ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class SummedTables(TabulatedScore):
-    """Over scores that were computed before the search: ``groups`` has for each node and each of its sets of parents
-    the nuisance sets that were tried, with their log weights."""
-
-    groups: tuple[Mapping[Set, tuple[list[Set], np.ndarray]], ...] = field(default=())
-    extra: int = 0
-
-    @classmethod
-    def summing(cls, inner: TabulatedScore, prior: NuisancePrior) -> SummedTables:
-        nodes = inner.nodes
-        groups, scores = [], []
-        for target in range(nodes):
-            constant, odds = prior.constant(target), prior.log_odds[:, target]
-            members: dict[Set, list[tuple[Set, float]]] = {}
-            for every, score in inner.scores[target].items():
-                parents = tuple(k for k in every if k < nodes)
-                lagged = tuple(k - nodes for k in every if k >= nodes)
-                weight = score + constant + float(odds[list(lagged)].sum())
-                members.setdefault(parents, []).append((lagged, weight))
-            own = {
-                parents: ([lagged for lagged, _ in some], np.array([weight for _, weight in some]))
-                for parents, some in members.items()
-            }
-            groups.append(own)
-            scores.append({parents: float(logsumexp(weights)) for parents, (_, weights) in own.items()})
-        most = max(len(own) for one in scores for own in one)
-        return cls(
-            tuple(scores),
-            inner.rows,
-            inner.log_jacobian,
-            max_parents=most,
-            groups=tuple(groups),
-            extra=len(prior.log_odds),
-        )
-
-    def nuisance_posteriors(self, target: int, sets: Sequence[Sequence[int]]) -> Iterator[NuisancePosterior]:
-        for parents in sets:
-            lagged, log_weights = self.groups[target][tuple(sorted(int(parent) for parent in parents))]
-            members = np.zeros((len(lagged), self.extra), dtype=bool)
-            for place, own in enumerate(lagged):
-                members[place, list(own)] = True
-            probabilities = np.exp(log_weights - logsumexp(log_weights))
-            yield NuisancePosterior(members, probabilities / probabilities.sum(), np.zeros(self.extra))
-
-
-@dataclass(frozen=True, eq=False)
-class SummedSets(SummedOutScore):
-    """Over any other score: for each node the most promising nuisance columns, the same for all sets of parents."""
-
-    inner: LocalScore
-    prior: NuisancePrior
-    jacobian: float
-
-    @cached_property
-    def _promising(self) -> dict[int, np.ndarray]:
-        return {}
-
-    def _columns(self, target: int) -> np.ndarray:
-        """The nuisance columns that are tried, counted from 0."""
-        if target not in self._promising:
-            self._promising[target] = self._choose(target)
-        return self._promising[target]
-
-    def _choose(self, target: int) -> np.ndarray:
-        free, nodes = self.prior.free(target), self.nodes
-        most = MOST_OF_SLOW if self.inner.slow_sets else MOST
-        if free.size <= most:
-            return free
-        odds = self.prior.log_odds[free, target]
-        certain = (nodes + self.prior.certain(target)).tolist()
-        alone = self.inner.gains(target, certain)[nodes + free] + odds
-        found: list[int] = []
-        # Beside each other, then beside the nodes that explain the target best.
-        for others in (np.zeros(0, dtype=np.int64), np.setdiff1d(np.arange(nodes), [target])):
-            now = list(certain)
-            while len(found) < most and len(now) < 2 * most:
-                gains = np.array(self.inner.gains(target, now))
-                every = np.concatenate([nodes + free, others])
-                ranked = gains[every] + np.concatenate([odds, np.full(others.size, odds.max())])
-                best = int(every[np.argmax(ranked)])
-                if not ranked.max() > 0:
-                    break
-                now.append(best)
-                if best >= nodes and best - nodes not in found:
-                    found.append(best - nodes)
-        ranked_alone = free[np.argsort(-alone, kind="stable")].tolist()
-        found += [k for k in ranked_alone if k not in found][: most - len(found)]
-        return np.sort(np.array(found, dtype=np.int64))
-
-    def table_seconds(self) -> float:
-        if self.nodes < 2:
-            return 0.0
-        extra = max((self._columns(target).size for target in range(self.nodes)), default=0)
-        return self.inner.table_seconds() / sets_of(self.inner.nodes - self.nodes - extra)
-
-    def score(self, target: int, parents: Sequence[int]) -> float:
-        chosen = checked_candidates(target, np.asarray(parents), self.nodes)
-        return float(logsumexp(self._weights(target, chosen)) + self.prior.constant(target))
-
-    def _weights(self, target: int, parents: np.ndarray) -> np.ndarray:
-        """The log weights (2**k,) of all subsets of the nuisance columns, beside some parents."""
-        columns = self._columns(target)
-        given = np.concatenate([parents, self.nodes + self.prior.certain(target)])
-        scores = self.inner.tables([target], (self.nodes + columns)[None], given[None])[0]
-        return scores + _subset_sums(self.prior.log_odds[columns, target])
-
-    def table(self, target: int, candidates: np.ndarray) -> np.ndarray:
-        chosen = checked_candidates(target, candidates, self.nodes)
-        columns, certain = self._columns(target), self.nodes + self.prior.certain(target)
-        free = np.concatenate([chosen, self.nodes + columns])
-        scores = self.inner.tables([target], free[None], certain[None])[0].reshape(1 << columns.size, 1 << chosen.size)
-        weights = scores + _subset_sums(self.prior.log_odds[columns, target])[:, None]
-        return np.asarray(logsumexp(weights, axis=0) + self.prior.constant(target))
-
-    def nuisance_posteriors(self, target: int, sets: Sequence[Sequence[int]]) -> Iterator[NuisancePosterior]:
-        columns, certain, extra = self._columns(target), self.prior.certain(target), len(self.prior.log_odds)
-        members = np.zeros((1 << columns.size, extra), dtype=bool)
-        members[:, certain] = self._is_free(target)
-        members[:, columns] = (np.arange(len(members))[:, None] >> np.arange(columns.size)) & 1
-        for parents in sets:
-            weights = self._weights(target, np.array(parents, dtype=np.int64))
-            probabilities = np.exp(weights - logsumexp(weights))
-            yield NuisancePosterior(members, probabilities / probabilities.sum(), np.zeros(extra))
-
-
-def _subset_sums(terms: np.ndarray) -> np.ndarray:
-    """The sum of the terms (k,) of every subset (2**k,)."""
-    sums = np.zeros(1)
-    for term in terms:
-        sums = np.concatenate([sums, sums + term])
-    return sums
