@@ -241,7 +241,7 @@ def test_the_report_of_a_fit(run, simulated, tmp_path):
     # The answer comes before how it was made.
     parts = ("What was found: ", "How sure it is: ", "What could be wrong: ", "Status: ", "fitted 64 rows")
     assert sorted(map(answer.out.index, parts)) == list(map(answer.out.index, parts))
-    assert f"vcuda sample '{folder}' -n 100" in answer.out
+    assert f"vcuda effect '{folder}' CAUSE OUTCOME" in answer.out
     assert "samples.npz" in answer.out
     assert "Comparing models" in answer.err
     assert "% done; at most" in answer.err

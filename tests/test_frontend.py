@@ -15,7 +15,10 @@ import vcuda
 ROOT = Path(__file__).parents[1]
 FRONTEND = ROOT / "frontend"
 PACKAGE = Path(vcuda.__file__).parent
-BUNDLES = {"graph": PACKAGE / "outputs" / "report" / "assets" / "graph.js"}
+BUNDLES = {
+    "app": PACKAGE / "app" / "static" / "app.js",
+    "graph": PACKAGE / "outputs" / "report" / "assets" / "graph.js",
+}
 BESIDE = ("build.mjs", "package.json", "package-lock.json", "tsconfig.json", "app.html")
 
 

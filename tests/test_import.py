@@ -164,9 +164,10 @@ def test_mistakes_are_answered_without_heavy_imports(arguments):
 
 
 def test_a_column_that_is_not_there_is_refused_without_what_fits(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n2,3\n4,4\n")
-    modules = modules_of("fit", tmp_path / "t.csv", "--exclude", "c")
-    assert modules.isdisjoint({"jax", "pandas", "scipy", "sklearn", "matplotlib"})
+    (tmp_path / "t.csv").write_text("a,b\n" + "1.5,2\n2,3.5\n4,4\n" * 9)
+    for option in (["--exclude", "c"], ["--target", "c"], ["--forbid", "a -> c"]):
+        modules = modules_of("fit", tmp_path / "t.csv", *option)
+        assert modules.isdisjoint({"jax", "pandas", "scipy", "sklearn", "matplotlib"})
 
 
 def test_questions_to_a_run_of_a_linear_model_need_no_jax():

@@ -17,7 +17,7 @@ from vcuda.graphs import ancestors
 
 TITLE = "Which cause made a row unusual"
 NODES, ROWS, FAULTS = 8, 1000, 5
-WORLDS = {"linear": 20, "curves": 6}
+WORLDS = {"linear": 20, "curves": 3}
 # gcm knows the true graph, and so does the second of ours; the first has to learn it.
 METHODS = ("vcuda", "vcuda, true graph", "DoWhy gcm, true graph", "largest z-score")
 

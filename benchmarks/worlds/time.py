@@ -236,10 +236,10 @@ def tables(lines: Sequence[Line]) -> str:
                 rows.append([kind.words, method, len(own), *_cells(own)])
     head = ["series", "method", "sets", "AP lagged", "AP within a step", "sure lagged", "sure within a step", "seconds"]
     text = (
-        f"T = 500 steps and {LAGS} lags unless said; of every kind all sets. Sure: edges of at least 90 %, those "
-        "that are true of all. Seconds are of one processor. PCMCI+ with partial correlations, or with GPDC on one "
-        "set; VARLiNGAM by its weights. Trend, season and levels of units are left to the defaults, and left in for "
-        "comparison.\n\n"
+        f"T = 500 steps and {LAGS} lags unless said; the column sets counts those that were run. Sure: edges of at "
+        "least 90 %, those that are true of all. Seconds are of one processor. PCMCI+ with partial correlations, or "
+        "with GPDC on one set; VARLiNGAM by its weights. Trend, season and levels of units are left to the defaults, "
+        "and left in for comparison.\n\n"
     )
     text += markdown(head, rows)
     asked = [line for line in lines if line.get("responses")]

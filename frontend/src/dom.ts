@@ -45,8 +45,7 @@ export function fill(element: Element, ...children: (Child | Child[])[]): void {
 
 /** A probability as people read it; never a certainty that nobody has. */
 export function percent(probability: number): string {
-  if (probability <= 0) return "0 %";
   if (probability < 0.01) return "< 1 %";
-  if (probability > 0.99 && probability < 1) return "> 99 %";
+  if (probability > 0.99) return "> 99 %";
   return `${Math.round(100 * probability)} %`;
 }

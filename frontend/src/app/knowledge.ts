@@ -16,6 +16,8 @@ type Tool = "move" | "required" | "forbidden";
 const GHOST = "\u0000pointer";
 const BAND = { width: 210, row: 46 };
 const MOST_DRAWN = 120;
+/** Columns that stand on a ring. */
+const MOST_ROUND = 26;
 const TOOLS: [Tool, string][] = [
   ["required", "Draw: causes"],
   ["forbidden", "Draw: does not cause"],
@@ -246,6 +248,8 @@ export class KnowledgeEditor {
     const shown = this.names.slice(0, MOST_DRAWN);
     const wide = Math.max(Math.floor((this.stage.clientWidth || 700) / BAND.width), 1);
     const rows = new Map<number, number>();
+    const round = !tiers && shown.length <= MOST_ROUND;
+    const radius = { x: Math.max(wide * BAND.width * 0.42, 180), y: Math.max(150, shown.length * 16) };
     this.cy.batch(() => {
       this.cy.elements().remove();
       const labels = shown.map((name) => wrapped(name));
@@ -256,7 +260,10 @@ export class KnowledgeEditor {
         this.cy.add({
           group: "nodes",
           data: { id: name, label: labels[k]!, ...measured(labels[k]!) },
-          position: { x: BAND.width * (band + 0.5), y: 40 + BAND.row * 1.35 * row },
+          // On a ring no line crosses a box; columns of a grid are shifted, so that few do.
+          position: round
+            ? { x: radius.x * Math.sin((2 * Math.PI * k) / shown.length), y: -radius.y * Math.cos((2 * Math.PI * k) / shown.length) }
+            : { x: BAND.width * (band + 0.5), y: 40 + BAND.row * 1.35 * row + (tiers ? 0 : 31 * (band % 2)) },
         });
       });
       const height = Math.max(...rows.values(), 3) * BAND.row * 1.35 + 20;

@@ -36,7 +36,8 @@ export function layered(part: Part, sizes: Map<string, Size>, stage: Size): Layo
   const directions = part.nodes.size <= MOST_TRIED ? (["TB", "LR"] as const) : ([wide ? "LR" : "TB"] as const);
   const tried = directions.map((direction) => ({ direction, layout: packed(part, sizes, stage, direction, GAP.layer) }));
   const best = tried.reduce((best, one) => (scale(one.layout, stage) > scale(best.layout, stage) * 1.05 ? one : best));
-  if (part.nodes.size > MOST_TRIED) return best.layout;
+  // Boxes are dots there, so that nothing but distances is stretched.
+  if (part.nodes.size > MOST_TRIED) return stretched(best.layout, stage);
   // Layers as far apart as there is room: lines of a fan then pass between names, and not through them.
   const sideways = best.direction === "LR";
   const places = [...best.layout.places.values()].map((at) => Math.round(sideways ? at.x : at.y));
@@ -47,6 +48,19 @@ export function layered(part: Part, sizes: Map<string, Size>, stage: Size): Layo
   if (free < GAP.layer) return best.layout;
   const wider = packed(part, sizes, stage, best.direction, GAP.layer + Math.min((0.85 * free) / gaps, MOST_APART));
   return scale(wider, stage) > scale(best.layout, stage) * 0.97 ? wider : best.layout;
+}
+
+/** The layout with the shape of the window: the shorter side is stretched. */
+function stretched(layout: Layout, stage: Size): Layout {
+  const ratio = (stage.width / Math.max(stage.height, 1)) * (layout.height / Math.max(layout.width, 1));
+  const by = { x: Math.max(ratio, 1), y: Math.max(1 / ratio, 1) };
+  const moved = (at: Point): Point => ({ x: at.x * by.x, y: at.y * by.y });
+  return {
+    places: new Map([...layout.places].map(([id, at]) => [id, moved(at)])),
+    bends: new Map([...layout.bends].map(([id, bends]) => [id, bends.map(moved)])),
+    width: layout.width * by.x,
+    height: layout.height * by.y,
+  };
 }
 
 function scale(layout: Size, stage: Size): number {

@@ -87,7 +87,7 @@ export function sheet(c: Colours): StylesheetJson {
         "text-background-opacity": 0.8,
       },
     },
-    { selector: "node.dot.named, node.dot.chosen", style: { "font-size": 34, "min-zoomed-font-size": 5, "z-index": 10 } },
+    { selector: "node.dot.named, node.dot.chosen", style: { "font-size": "data(font)", "min-zoomed-font-size": 5, "z-index": 10 } },
     { selector: "node.target", style: { "border-width": 3, "border-color": c.effect } },
     { selector: ".dim", style: { opacity: 0.22 } },
     { selector: "edge.cause", style: { "line-color": c.cause, "target-arrow-color": c.cause, width: 2.6 } },

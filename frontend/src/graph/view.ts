@@ -238,20 +238,23 @@ export class GraphView {
     const stage = { width: this.stage.clientWidth || 600, height: this.stage.clientHeight || 400 };
     const all = this.scope.value === "all";
     this.part = all
-      ? everything(this.data, this.edges, MOST_ALONE)
+      ? everything(this.data, this.edges, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)
       : around(this.edges, this.middle(), Number(this.scope.value));
     const labels = new Map([...this.part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
     const dots = labels.size > MOST_BOXES;
     const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
     const named = new Set(dots ? byLines(this.part.edges).slice(0, DOT.named) : []);
     const layout = layered(this.part, sizes, stage);
+    // Dots and their names keep a size on the screen, however large the map is.
+    const pixel = Math.max(layout.width / stage.width, layout.height / stage.height, 1);
+    const dot = { width: 7 * pixel, height: 7 * pixel, font: 11 * pixel };
     const labelled = this.part.edges.length <= MOST_LABELLED;
     this.cy.batch(() => {
       this.cy.elements().remove();
       this.cy.add(
         [...this.part.nodes].map((id) => ({
           group: "nodes" as const,
-          data: { id, label: labels.get(id)!, ...sizes.get(id)! },
+          data: { id, label: labels.get(id)!, ...(dots ? dot : sizes.get(id)!) },
           position: { ...layout.places.get(id)! },
           classes: [id === this.options.target && "target", dots && "dot", named.has(id) && "named"]
             .filter(Boolean)

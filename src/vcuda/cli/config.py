@@ -40,6 +40,7 @@ EXAMPLES: dict[str, Any] = {
     "int": 0,
     "float": 60.0,
     "float | str": 0.1,
+    "int | str": "auto",
 }
 TYPES_IN_WORDS = {
     "bool": "true or false",
@@ -47,6 +48,7 @@ TYPES_IN_WORDS = {
     "float": "a number",
     "str": "a text in quotes",
     "float | str": "a number or a text in quotes",
+    "int | str": "a whole number or a text in quotes",
     "Sequence[str]": "a list of texts in quotes",
     "dict[str, str]": "a section with a text in quotes for each column",
 }
@@ -141,7 +143,8 @@ def _value(path: Path, option: Option, value: Any) -> Any:
         # Such as -999 among the cells that stand for missing values.
         value = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in value]
     if not option.is_plain(value):
-        raise ConfigError(f"{path}: {option.name} must be {TYPES_IN_WORDS[option.plain]}, not {shortened(value)}")
+        expected = TYPES_IN_WORDS.get(option.plain, option.plain)
+        raise ConfigError(f"{path}: {option.name} must be {expected}, not {shortened(value)}")
     try:
         option.checked(value)
     except ConfigError as error:

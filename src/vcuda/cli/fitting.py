@@ -195,6 +195,9 @@ def fit(
         mapped = mapped_by(workers)
     console = remarks()
     call = FitCall(**{name: options[name] for name in OPTIONS} | {"knowledge": known})
+    from vcuda.fitting.names import check_header, check_table_names
+
+    check_header(call, str(table or options["table"]))
     # Before the next imports, which take a second: a table that cannot be used is refused at once.
     with shown_progress(console, quiet=quiet, doing="Reading") as report:
         data = call.open(
@@ -202,7 +205,7 @@ def fit(
             on_progress=lambda step: report(Progress(step.share, 1, f"{step.rows:,} rows so far")),
             mapped=mapped,
         )
-
+    check_table_names(call, data)
     from vcuda.fitting.fit import fit_table
     from vcuda.infer.checkpoint_files import Checkpoint
     from vcuda.posterior.locks import FolderLock
@@ -312,6 +315,5 @@ def _report(posterior: Posterior, run: Path) -> None:
         suggest(console, f"vcuda check {quoted}", label="What the model checks found")
     if provenance.target is None and len(posterior.names) > 1:
         suggest(console, f"vcuda drivers {quoted} COLUMN", label="What drives a column")
-    suggest(console, f"vcuda sample {quoted} -n 100")
-    suggest(console, f"vcuda evaluate {quoted} --truth graph.csv", label="With a known graph")
+    suggest(console, f"vcuda effect {quoted} CAUSE OUTCOME", label="What setting a column does")
     suggest(console, f"vcuda.Posterior.load({str(run)!r})", label="In Python")

@@ -166,6 +166,19 @@ class Knowledge:
             upstream=self.upstream + other.upstream,
         )
 
+    def check_columns(self, names: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) -> None:
+        """Refuse a name that is no column of a table; ``left_out`` has columns that are none, with the reason."""
+        reasons, columns = dict(left_out), set(names)
+        for name in self.names:
+            if name in reasons:
+                raise KnowledgeError(
+                    f"knowledge names {shortened(name)}, which was left out of the table, since it {reasons[name]}; "
+                    "leave it out of the knowledge too, or make it a variable"
+                )
+            if name not in columns:
+                hint = nearest(name, names) or f": the columns are {listed(list(names))}"
+                raise KnowledgeError(f"knowledge names {shortened(name)}, which is no column of the table{hint}")
+
     def for_columns(
         self, names: Sequence[str], *, edge_probability: float, left_out: Sequence[tuple[str, str]] = ()
     ) -> EdgeRules:
@@ -173,16 +186,8 @@ class Knowledge:
 
         ``left_out`` has columns that are no variables, with the reason.
         """
+        self.check_columns(names, left_out)
         position = {name: k for k, name in enumerate(names)}
-        for name in self.names:
-            if name in dict(left_out):
-                raise KnowledgeError(
-                    f"knowledge names {shortened(name)}, which was left out of the table, since it "
-                    f"{dict(left_out)[name]}; leave it out of the knowledge too, or make it a variable"
-                )
-            if name not in position:
-                hint = nearest(name, names) or f": the columns are {listed(list(names))}"
-                raise KnowledgeError(f"knowledge names {shortened(name)}, which is no column of the table{hint}")
         allowed = ~np.eye(len(names), dtype=bool)
         required = np.zeros_like(allowed)
         for source, target in self.forbidden:

@@ -19,7 +19,6 @@ from vcuda.cluster import as_workers
 from vcuda.dags.base import DagPrior, GraphPrior
 from vcuda.data.dataset import Dataset
 from vcuda.data.interventions import in_words
-from vcuda.data.messages import listed, nearest
 from vcuda.data.series.clock import index_as_column
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning
@@ -30,6 +29,7 @@ from vcuda.fitting.hidden import check_hidden, fit_hidden
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
 from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.names import check_table_names
 from vcuda.fitting.notebook import progress_below_the_cell
 from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
@@ -93,8 +93,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
         _check_baseline(call, table)
     else:
         _check_engine(call)
-    if call.target is not None:
-        _check_target(call.target, table)
+    check_table_names(call, table)
     if call.hidden:
         check_hidden(call, table)
     given, row_sentences = table, []
@@ -346,19 +345,6 @@ def _check_baseline(spec: FitSpec, table: Dataset | StreamedTable) -> None:
     if not isinstance(spec.model, str) or spec.model not in known:
         asked = spec.model if isinstance(spec.model, str) else type(spec.model).__name__
         raise ConfigError(f"engine {name} takes model {', '.join(known)}, not {asked!r}")
-
-
-def _check_target(target: str, table: Dataset | StreamedTable) -> None:
-    """Refuse a target that is no variable of the fit."""
-    reasons = dict(table.left_out)
-    if target in reasons:
-        raise ConfigError(
-            f"target is {target!r}, which was left out of the table, since it {reasons[target]}; choose another one, "
-            "or make it a variable"
-        )
-    if target not in table.names:
-        hint = nearest(target, table.names) or f"; they are {listed(list(table.names))}"
-        raise ConfigError(f"target is {target!r}, which is no column of the table{hint}")
 
 
 def _is_baseline(engine: Any) -> bool:

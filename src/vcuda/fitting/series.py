@@ -247,14 +247,18 @@ def _by_evidence(request: Request, engine: Any) -> tuple[Outcome, Info]:
     """Numbers: linear functions, or sums of smooth ones, by their evidence; the noise is normal in both."""
     within = request._replace(deadline=choosing_deadline(request))
     table = some_rows(request)
+    if table.d > MOST_COLUMNS:
+        said = (
+            f"There are more than {MOST_COLUMNS} columns with all lags: functions are taken as linear, noise as normal."
+        )
+        return _fit_scored(request, "linear", None, engine, (said,))
     request.progress(Progress(0, 1, "comparing models"))
     linear = _searched(within, BGe(), table)
     lead = _lead_of_curves(request, table, linear)
     if lead > 0:
         left = within.seconds_left()
-        if table.d > MOST_COLUMNS or (left is not None and left < 0):
-            why = f"There are more than {MOST_COLUMNS} columns with all lags" if left is None else "Time is too short"
-            said = f"{why}, so curves were not compared: functions are taken as linear."
+        if left is not None and left < 0:
+            said = "The time limit left no time to compare curves: functions are taken as linear."
             return _fit_scored(request, "linear", None, engine, (said,))
         curved = _searched(within, AdditiveBasis(), table)
         lead = curved.log_evidence - linear.log_evidence
