@@ -75,7 +75,8 @@ check: $(READY)
 	$(BIN)/mypy
 
 frontend:
-	cd frontend && npm ci --no-audit --no-fund && npm run build
+	@# Not npm ci: it asks for the bundler's binaries of every platform, and some registries have only a few.
+	cd frontend && npm install --no-save --no-audit --no-fund && npm run build
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(READY)
