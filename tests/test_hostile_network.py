@@ -93,5 +93,7 @@ def test_a_fit_needs_no_socket_at_all(tmp_path):
 def test_no_part_of_the_package_imports_what_talks_to_networks():
     source = Path(__file__).parents[1] / "src" / "vcuda"
     talking = ("import socket", "import urllib", "from urllib", "import http", "import requests", "import ssl")
-    found = [path.name for path in source.rglob("*.py") for word in talking if word in path.read_text(encoding="utf-8")]
+    # The app is a server on this machine; tests/test_app.py holds it to that.
+    files = [path for path in source.rglob("*.py") if path.parent.name != "app"]
+    found = [path.name for path in files for word in talking if word in path.read_text(encoding="utf-8")]
     assert found == []

@@ -149,6 +149,9 @@ class Knowledge:
     def to_dict(self) -> dict[str, Any]:
         """All parameters as lists that JSON can hold; :meth:`from_dict` reads them."""
         described: dict[str, Any] = to_json(self)
+        if not self.upstream:
+            # Runs without it read as those of versions that did not have it.
+            del described["upstream"]
         return described
 
     def joined(self, other: Knowledge) -> Knowledge:

@@ -78,14 +78,14 @@ def written(path: Path, known: Mapping[str, Any], names: Sequence[str]) -> str:
     beyond = [
         field for field in ("forbidden", "tiers", "roots", "sinks", "probabilities", "upstream") if field not in allowed
     ]
-    if beyond := [field for field in beyond if known[field]]:
+    if beyond := [field for field in beyond if known.get(field)]:
         raise ConfigError(f"a {ending} file holds no {listed(beyond)}: write a .toml file")
     if ending == ".csv":
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("source", "target", "kind", "probability"))
         for kind in ("required", "forbidden", "upstream"):
-            writer.writerows((*edge, kind, "") for edge in known[kind])
+            writer.writerows((*edge, kind, "") for edge in known.get(kind, ()))
         writer.writerows((source, target, "probability", number) for source, target, number in known["probabilities"])
         return text.getvalue()
     if ending in GRAPH_ENDINGS:

@@ -10,7 +10,6 @@ from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
 from vcuda.fitting.routes import Request
 from vcuda.fitting.spec import FitSpec
-from vcuda.infer.admg import MixedGraphs
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Problem
 from vcuda.infer.method import Method
@@ -63,7 +62,7 @@ def fit_hidden(request: Request, model: Any, noise: Any, engine: Any) -> tuple[O
     """Sample graphs with directed and bidirected edges."""
     family = FAMILIES["linear"]
     spec = family.spec_for("unequal")
-    scored, settings = request.prepared(spec), MixedGraphs()
+    scored, settings = request.prepared(spec), METHOD.spec()
     problem = Problem.of_score(scored, seed=request.seed, edges=request.edges, prior=request.prior)
     outcome = run(
         METHOD,
