@@ -72,7 +72,7 @@ def _kind(section: str) -> str:
 
 def write_tetrad_knowledge(known: Mapping[str, Any], names: Sequence[str]) -> str:
     """The text of a file, from all parameters of `Knowledge` and the names in it."""
-    beyond = [field for field in ("roots", "sinks", "probabilities", "upstream") if known[field]]
+    beyond = [field for field in ("roots", "sinks", "probabilities", "upstream") if known.get(field)]
     if beyond:
         raise ConfigError(
             f"the files of Tetrad hold tiers, required and forbidden edges, and no {listed(beyond)}: write a .toml file"
