@@ -219,11 +219,15 @@ def ancestor_sets(sources: npt.ArrayLike, targets: npt.ArrayLike, nodes: int) ->
 
 def y_structures(sources: npt.ArrayLike, targets: npt.ArrayLike, nodes: int) -> BoolArray:
     """Which edges (m,) of a DAG stand in a strict Y-structure: a -> b where a has two causes c and e that are not
-    adjacent, and neither of them is adjacent to b.
+    adjacent, neither of them is adjacent to b, and no effect of a is another cause of b.
 
     Every graph that hidden common causes allow and that has the same conditional independences has this edge as well
     (Mani, Spirtes and Cooper 2006): a hidden cause of a and b, or an effect of b on a, would leave c and b dependent
     given a.
+
+    The last condition is there because the best DAG may lack an independence that the table has. Where a -> s and a
+    hidden variable causes s and b, a DAG has s -> b; given s, a and b go together, so it has a -> b as well, although
+    a and b are independent. From outside that looks like a -> b beside a -> s -> b, which is then no evidence.
     """
     sources, targets = (np.asarray(ends, dtype=np.int64) for ends in (sources, targets))
     found = np.zeros(len(sources), dtype=bool)
@@ -249,6 +253,15 @@ def y_structures(sources: npt.ArrayLike, targets: npt.ArrayLike, nodes: int) -> 
         left = np.cumsum(np.bincount(of_edge, minlength=len(edges)))[of_edge] - np.arange(len(cause)) - 1
         one, other = _expanded(np.arange(len(cause)) + 1, left)
         found[edges[of_edge[one[~are_adjacent(cause[one], cause[other])]]]] = True
+    directed = np.sort(sources * nodes + targets)
+    standing = np.flatnonzero(found)
+    for start, stop in _spans_of(np.cumsum(number[targets[standing]]), PAIRS_AT_A_TIME):
+        edges = standing[start:stop]
+        # Each cause s of b beside the edge a -> b: is it an effect of a?
+        of_edge, between = _expanded(first[targets[edges]], number[targets[edges]])
+        pair = sources[edges][of_edge] * nodes + parents[between]
+        place = np.minimum(np.searchsorted(directed, pair), len(directed) - 1)
+        found[edges[of_edge[directed[place] == pair]]] = False
     return found
 
 

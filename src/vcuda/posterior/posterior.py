@@ -140,7 +140,8 @@ class Posterior:
 
         ``holds_with_hidden_causes`` is the share of sampled graphs in which the edge is also there if hidden
         variables may cause several columns: the cause then has two causes of its own that are not joined to each other
-        nor to the effect (a strict Y-structure). It is small for most edges, also for many that are true.
+        nor to the effect (a strict Y-structure), and no other cause of the effect is an effect of the cause. It is
+        small for most edges, also for many that are true.
 
         Parameters
         ----------
