@@ -22,6 +22,8 @@ LAGS, SURE = 2, 0.9
 OURS, KEPT, PCMCI, PCMCI_CURVES, VARLINGAM = "vcuda", "vcuda, left in", "PCMCI+", "PCMCI+ (GPDC)", "VARLiNGAM"
 # Sets of many columns that peers, which take minutes there, are run on.
 PEERS_OF_MANY = 1
+# No series goes farther.
+LARGEST = 1e3
 # Steps of responses that are compared with the truth, and pairs of columns of each set.
 HORIZON, PAIRS = 6, 10
 
@@ -88,10 +90,14 @@ def drawn(kind: Kind, seed: int) -> World:
     """A series whose columns have one expected cause within a step, one among earlier steps of others, and mostly their
     own last step; effects of .3 to .8 within a step, of .25 to .6 from earlier ones."""
     rng = np.random.default_rng([seed, kind.nodes, kind.steps, len(kind.functions + kind.noise + kind.added)])
-    weights = _stable_weights(kind.nodes, rng)
     units = 10 if kind.added == "units" else 1
-    parts = [_simulated(kind, weights, rng, kind.steps // units) for _ in range(units)]
-    values = np.concatenate(parts)
+    values = np.full((1, 1), np.inf)
+    # Weights are stable with lines; a circle of steep curves may still grow without end, and is drawn again.
+    while not np.abs(values).max() < LARGEST:
+        weights = _stable_weights(kind.nodes, rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [_simulated(kind, weights, rng, kind.steps // units) for _ in range(units)]
+        values = np.concatenate(parts)
     step = np.concatenate([np.arange(len(part)) for part in parts])
     table = pd.DataFrame(values, columns=[f"x{k}" for k in range(kind.nodes)])
     scale = values.std(axis=0)

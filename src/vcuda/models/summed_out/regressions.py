@@ -233,6 +233,9 @@ class SummedRegressions(SummedOutScore):
         covariance = design.cross[:, by_column].transpose(2, 0, 1)[:, :, None, :] - cross
         residual = design.square - square
         columns, taken = np.zeros((count, steps), dtype=np.int64), np.zeros((count, width), dtype=bool)
+        filled = rows.shape[2]
+        space = np.empty((priors, count, filled + steps * block, rows.shape[3]))
+        space[:, :, :filled] = rows
         for step in range(steps + 1):
             explained, gained = _eliminated(matrices, covariance)
             after = design.local(
@@ -249,18 +252,21 @@ class SummedRegressions(SummedOutScore):
             mine = by_column[best]
             inside = best[:, None] * block + np.arange(block)
             new = np.concatenate([design.gram[:, mine[:, :, None], places], design.cross[:, mine][..., None]], axis=-1)
-            if rows.shape[2]:
+            if filled:
+                rows = space[:, :, :filled]
                 there = np.take_along_axis(rows, np.broadcast_to(inside[:, None], (1, count, 1, block)), axis=3)
                 new = new - np.swapaxes(there, 2, 3) @ rows
             pivot = np.take_along_axis(new, np.broadcast_to(inside[:, None], (1, count, 1, block)), axis=3)
             factor = np.linalg.cholesky(pivot + ridge * np.eye(block))
-            new = np.linalg.solve(factor, new)
+            new = new / factor if block == 1 else np.linalg.solve(factor, new)
             log_det = log_det + 2 * np.log(np.einsum("abii->abi", factor)).sum(axis=2) - block * np.log(ridge)
             own, cross, square = products(new)
             matrices, covariance, residual = matrices - own, covariance - cross, residual - square
-            matrices[..., taken] = np.eye(block)[:, :, None, None]
-            covariance[..., taken] = 0.0
-            rows = np.concatenate([rows, new], axis=2)
+            # What becomes of those taken before does not matter: their gains are not looked at.
+            matrices[:, :, :, every, best] = np.eye(block)[:, :, None, None]
+            covariance[:, :, every, best] = 0.0
+            filled += block
+            space[:, :, filled - block : filled] = new
         return columns, gains
 
 
