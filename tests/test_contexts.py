@@ -114,10 +114,10 @@ def test_the_score_of_mixed_kinds_is_the_sum_over_all_sets_of_environments():
     def of_rows(rows, target, parents):
         key = rows.tobytes()
         if key not in known:
-            known[key] = tabulation.of_part(rows)
+            (known[key],) = tabulation.of_part(rows)
         return known[key].score(target, parents)
 
-    score = prepare_rows(table, lambda chosen: [tabulation.of_part(rows) for rows in chosen], table.scale)
+    score = prepare_rows(table, lambda chosen: [tabulation.of_part(rows)[0] for rows in chosen], table.scale)
     for target, parents in SETS:
         expected, changed = by_hand(table, of_rows, target, parents)
         assert score.score(target, parents) == pytest.approx(expected, abs=1e-8)

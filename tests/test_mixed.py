@@ -16,7 +16,7 @@ from vcuda.infer.exact import exact_posterior
 from vcuda.models.linear import BGe
 from vcuda.models.mixed import tables
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import NUMBER, ColumnEvidence, Rows
+from vcuda.models.mixed.evidence import ANY_SPREAD, EVERY, NUMBER, ColumnEvidence, Rows
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.tables import MixedTable, Tabulation
 from vcuda.models.tabulated import TabulatedScore
@@ -110,7 +110,7 @@ def test_parts_of_the_rows_score_as_tables_of_their_own():
     values = mixed_values(3, 600)
     table = MixedTable(columns_of(KINDS, values), values)
     whole, rows = tabulation(values, KINDS), np.arange(0, 600, 2)
-    part = whole.of_part(rows)
+    (part,) = whole.of_part(rows)
     for target, alone in enumerate(table.evidences(rows)):
         sets = whole.sets[target].fitted
         expected = alone.average(sets)
@@ -118,6 +118,18 @@ def test_parts_of_the_rows_score_as_tables_of_their_own():
         near = expected > expected.max() - 15
         # Noise with a sharp edge has more than one best point.
         np.testing.assert_allclose(found[near], expected[near], atol=4.0)
+
+
+def test_views_of_a_part_share_fits_and_keep_their_scores():
+    values = mixed_values(3, 600)
+    whole, rows = tabulation(values, KINDS), np.arange(0, 600, 2)
+    every, other = whole.of_part(rows, (EVERY, ANY_SPREAD))
+    for found, view in ((every, EVERY), (other, ANY_SPREAD)):
+        (alone,) = whole.of_part(rows, (view,))
+        for here, there in zip(found.scores, alone.scores, strict=True):
+            np.testing.assert_allclose([here[own] for own in there], list(there.values()), atol=1e-6)
+    number = KINDS.index("number")
+    assert every.scores[number] != other.scores[number]
 
 
 def test_required_parents_are_in_every_set():

@@ -107,8 +107,9 @@ def test_a_mean_over_many_searches_is_sound_when_one_of_them_is_not():
         return Outcome(SampledGraphs(graphs, np.zeros((2, 2)), None), Status(code, f"It is {code}."), {}, {})
 
     def status(codes: list[str]) -> Status:
+        count = len(codes)
         members = [outcome(code) for code in codes]
-        return averaged(members, [1 / len(codes)] * len(codes), None, len(codes)).status
+        return averaged(members, [1 / count] * count, None, parts=count, searches=count).status
 
     assert status(["ok"] * 9 + ["warning"]).code == "ok"
     assert "1 of 10 searches" in status(["ok"] * 9 + ["warning"]).sentence

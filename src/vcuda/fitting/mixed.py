@@ -46,7 +46,7 @@ from vcuda.models.contexts import prepare_rows
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, Description
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, View
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -61,10 +61,11 @@ Info = dict[str, Any]
 
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
 SHAPELESS = 0.04
-# What is assumed of numbers in one part after the other: in half of them all descriptions compete by their evidence. It
-# prefers few assumptions to be wrong over many, but directions hang on which; the other parts take noise as of any
-# shape, and most of these the spread as whatever it is.
-VIEWS = (EVERY, ANY_SPREAD, EVERY, CONSTANT_SPREAD, EVERY, ANY_SPREAD)
+# What is assumed of numbers. In half of the answer all descriptions compete by their evidence. It prefers few
+# assumptions to be wrong over many, but directions hang on which; the other half takes noise as of any shape, and most
+# of that the spread as whatever it is.
+OTHER_VIEWS = (ANY_SPREAD, CONSTANT_SPREAD, ANY_SPREAD)
+VIEWS = tuple(view for other in OTHER_VIEWS for view in (EVERY, other))
 NO_TIME_TO_COMPARE = "The time limit left no time to compare models: noise is taken as normal."
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
@@ -267,21 +268,27 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     sentences = list(prepared.notes)
     if engine == "auto":
         searched = summed(request, prepared.score, prepared.first)
-        choice = choose_engine(searched, over=request.edges.over, seconds=request.seconds_left())
+        choice = choose_engine(
+            searched,
+            over=request.edges.over,
+            seconds=request.seconds_left(),
+            searches=max(2 * request.parts, 1) * request.imputations,
+        )
         engine = choice.engine
         sentences.append(choice.sentence)
     elif isinstance(engine, str):
         engine = ENGINES[engine].spec()
     engine = with_more_graphs(engine, request.knowledge)
     rows = parts_of(prepared.table, request.parts, request.seed, request.careful)
-    outcomes, stopped = _searched(request, prepared, engine, rows)
-    members, shares = list(outcomes), [1 / len(outcomes)] * len(outcomes)
+    outcomes, shares, stopped = _searched(request, prepared, engine, rows)
+    members, searches = list(outcomes), len(outcomes)
     if request.parts:
         members.append(_without_shapes(request, prepared, engine))
         shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
     targets = mean_targets([member.diagnostics for member in members], shares).get("targets")
     known = reference_table(prepared.table, None if targets is None else np.array(targets))
-    outcome = averaged(members, shares, MixedPredictive.of(known, prepared.logarithm), len(rows), stopped)
+    predictive = MixedPredictive.of(known, prepared.logarithm)
+    outcome = averaged(members, shares, predictive, parts=len(rows), searches=searches, stopped=stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -290,8 +297,8 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         sentences.append(f"Causes were learned from a random part of {len(rows[0]):,} rows.")
     elif request.parts:
         sentences.append(
-            f"The answer is the mean over {len(outcomes)} random parts of {len(rows[0]):,} rows each: what only some "
-            "of them support is not stated as sure."
+            f"The answer is the mean over {len(rows)} random parts of {len(rows[0]):,} rows each: what only some of "
+            "them support is not stated as sure."
         )
     apart = int(rows_apart(prepared.table).sum())
     if apart and request.careful is None and len(rows) > ALTERNATION:
@@ -316,70 +323,117 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     return outcome, info
 
 
-def view_of(seed: int, number: int) -> tuple[Description, ...]:
-    """The descriptions of numbers that compete in a part of the rows, the first of which has number 1."""
+def view_of(seed: int, number: int) -> View:
+    """The descriptions of numbers that compete in a part of the rows that has one view; the first has number 1."""
     return VIEWS[(seed + number) % len(VIEWS)]
+
+
+def views_of(table: Dataset, engine: Exact | Orders, seed: int, number: int) -> tuple[View, ...]:
+    """The views that a part of the rows takes, which count alike: with the exact engine two.
+
+    They share most of their fits, and it searches in little time; sampling takes longer than a second view is worth.
+    Where no column is a number all views are the same.
+    """
+    if "number" not in table.kinds:
+        return (EVERY,)
+    if isinstance(engine, Exact):
+        return EVERY, OTHER_VIEWS[(seed + number) % len(OTHER_VIEWS)]
+    return (view_of(seed, number),)
 
 
 def _searched(
     request: Request, prepared: Prepared, engine: Exact | Orders, rows: Sequence[np.ndarray]
-) -> tuple[list[Outcome], str | None]:
-    """One search for each part of the rows, and what ended them early."""
-    outcomes: list[Outcome] = []
+) -> tuple[list[Outcome], list[float], str | None]:
+    """One search for each part of the rows and view, what each counts, and what ended them early."""
+    found: list[tuple[Outcome, float]] = []
     count = len(rows)
+
+    def done(stopped: str | None = None) -> tuple[list[Outcome], list[float], str | None]:
+        total = sum(share for _, share in found)
+        why = None if stopped is None else f"{stopped} after {round(total)} of {count} parts of the rows"
+        return [outcome for outcome, _ in found], [share / total for _, share in found], why
+
     for number, some in enumerate(rows, start=1):
 
         def report(share: float, number: int = number, detail: str = "scoring sets of causes") -> None:
             request.progress(Progress(number + share, 1 + count, f"part {number} of {count}: {detail}"))
 
-        given = fingerprint(prepared.table.fingerprint, prepared.logarithm, some, engine, request.edges, request.seed)
-        name = f"part {number}, fitted"
-        known = request.checkpointer.recall(name, given)
-        if known is not None:
-            outcomes.append(restored(known)[0])
+        views = views_of(prepared.table, engine, request.seed, number) if request.parts else (EVERY,)
+        given = fingerprint(
+            prepared.table.fingerprint, prepared.logarithm, some, engine, request.edges, request.seed, len(views)
+        )
+        names = [f"part {number}, view {place} of {len(views)}, fitted" for place in range(1, len(views) + 1)]
+        known = [request.checkpointer.recall(name, given) for name in names]
+        recalled = [restored(one)[0] for one in known if one is not None]
+        if len(recalled) == len(views):
+            found += [(outcome, 1 / len(views)) for outcome in recalled]
             continue
         try:
             report(0.0)
-            score = summed(request, _score_of_part(request, prepared, some, number, report), prepared.table)
-            outcome = run(
-                METHODS[type(engine).__name__.lower()],
-                _shorter(engine, request.parts * request.imputations),
-                _problem(request, prepared, score, number),
-                progress=partial(_forward, report),
-                deadline=_deadline(request, count - number + 1),
-            )
-            outcome = with_all_columns(request, with_targets(outcome, score), score, number=number)
+            scores = _scores_of_part(request, prepared, some, views, report)
+            outcomes = [
+                _search(request, prepared, engine, score, number, report, _deadline(request, count - number + 1))
+                for score in scores
+            ]
         except KeyboardInterrupt:
-            if not outcomes:
+            if not found:
                 raise
-            return outcomes, USER
-        if outcome.status.code != "interrupted" or not outcomes:
-            outcomes.append(outcome)
-        if outcome.status.code != "interrupted":
-            request.checkpointer.keep(name, given, partial(described, outcome, {}))
+            return done(USER)
+        finished = all(outcome.status.code != "interrupted" for outcome in outcomes)
+        if finished or not found:
+            found += [(outcome, 1 / len(views)) for outcome in outcomes]
+        if finished:
+            for name, outcome in zip(names, outcomes, strict=True):
+                request.checkpointer.keep(name, given, partial(described, outcome, {}))
         left = request.seconds_left()
         if number < count and left is not None and left <= 0:
-            return outcomes, TIME_LIMIT
-    return outcomes, None
+            return done(TIME_LIMIT)
+    return done()
 
 
-def _score_of_part(
-    request: Request, prepared: Prepared, rows: np.ndarray, number: int, report: Callable[..., None]
-) -> LocalScore:
-    """The score of a part of the rows, in the view that it takes of numbers; it sums over what environments changed."""
-    view = view_of(request.seed, number) if request.parts else EVERY
+def _search(
+    request: Request,
+    prepared: Prepared,
+    engine: Exact | Orders,
+    score: LocalScore,
+    number: int,
+    report: Callable[..., None],
+    deadline: float | None,
+) -> Outcome:
+    """Search for graphs of one part of the rows, in one view."""
+    score = summed(request, score, prepared.table)
+    outcome = run(
+        METHODS[type(engine).__name__.lower()],
+        _shorter(engine, request.parts * request.imputations),
+        _problem(request, prepared, score, number),
+        progress=partial(_forward, report),
+        deadline=deadline,
+    )
+    return with_all_columns(request, with_targets(outcome, score), score, number=number)
+
+
+def _scores_of_part(
+    request: Request, prepared: Prepared, rows: np.ndarray, views: Sequence[View], report: Callable[..., None]
+) -> Sequence[LocalScore]:
+    """The scores of a part of the rows, one for each view; they sum over what environments changed."""
     table = prepared.table
     if table.environment is None:
-        return prepared.tabulation.of_part(rows, view, on_progress=report) if request.parts else prepared.score
+        return prepared.tabulation.of_part(rows, views, on_progress=report) if request.parts else [prepared.score]
+    # One set of rows of the environments serves all views.
+    by_rows: dict[bytes, Sequence[LocalScore]] = {}
 
-    def scored(chosen: Sequence[np.ndarray]) -> list[LocalScore]:
+    def scored(chosen: Sequence[np.ndarray], place: int) -> list[LocalScore]:
         made: list[LocalScore] = []
         for k, some in enumerate(chosen):
             report(0.9 * k / len(chosen))
-            made.append(prepared.tabulation.of_part(rows[some], view))
+            key = some.tobytes()
+            if key not in by_rows:
+                by_rows[key] = prepared.tabulation.of_part(rows[some], views)
+            made.append(by_rows[key][place])
         return made
 
-    return prepare_rows(table.select(rows), scored, table.scale)
+    own = table.select(rows)
+    return [prepare_rows(own, partial(scored, place=place), table.scale) for place in range(len(views))]
 
 
 def _forward(report: Callable[..., None], step: Progress) -> None:

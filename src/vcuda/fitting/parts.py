@@ -145,18 +145,25 @@ def distance_of_rows(values: np.ndarray) -> int:
 
 
 def averaged(
-    outcomes: Sequence[Outcome], shares: Sequence[float], predictive: Any, count: int, stopped: str | None = None
+    outcomes: Sequence[Outcome],
+    shares: Sequence[float],
+    predictive: Any,
+    *,
+    parts: int,
+    searches: int,
+    stopped: str | None = None,
 ) -> Outcome:
     """The mean of the edge probabilities, and the drawn graphs of all members in one pool.
 
-    ``count`` parts were asked for; members beyond them are other descriptions of the table.
+    The first ``searches`` members are of ``parts`` of the rows; those beyond them are other descriptions of the table.
+    ``stopped`` says what ended the search for more of them, and when.
     """
     found = [outcome.graph_posterior for outcome in outcomes]
     marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
     pools = [one.pool for one in found if isinstance(one, SampledGraphs)]
-    spread = marginals[:count].std(axis=0)
+    spread = marginals[:searches].std(axis=0)
     diagnostics = {
-        "parts": count,
+        "parts": parts,
         "part_sd_largest": float(spread.max()),
         "part_sd_mean": float(spread[~np.eye(len(spread), dtype=bool)].mean()),
         "members": [outcome.diagnostics for outcome in outcomes],
@@ -170,14 +177,12 @@ def averaged(
     posterior = SampledGraphs(
         GraphSamples.joined(pools, shares), np.tensordot(np.asarray(shares), marginals, axes=1), predictive
     )
-    return Outcome(posterior, _status(outcomes, count, stopped), diagnostics, trace)
+    return Outcome(posterior, _status(outcomes, stopped), diagnostics, trace)
 
 
-def _status(outcomes: Sequence[Outcome], count: int, stopped: str | None) -> Status:
+def _status(outcomes: Sequence[Outcome], stopped: str | None) -> Status:
     if stopped is not None:
-        return Status(
-            "interrupted", as_sentence([f"stopped by {stopped} after {len(outcomes)} of {count} parts of the rows"])
-        )
+        return Status("interrupted", as_sentence([f"stopped by {stopped}"]))
     order = ("ok", "warning", "interrupted", "failed")
     worst = max((outcome.status for outcome in outcomes), key=lambda status: order.index(status.code))
     sound = [outcome.status for outcome in outcomes if outcome.status.code == "ok"]
@@ -203,6 +208,6 @@ def carefully(request: Request, fit: Callable[[Request], tuple[Outcome, Info]]) 
         one = request._replace(table=table.select(rows), seed=request.seed + number, careful=None, parts=0)
         outcome, info = fit(one._replace(checkpointer=NO_CHECKPOINT))
         outcomes.append(outcome)
-    last = outcomes[-1].graph_posterior
+    count, last = len(outcomes), outcomes[-1].graph_posterior
     predictive = last.predictive if isinstance(last, SampledGraphs) else None
-    return averaged(outcomes, [1 / len(outcomes)] * len(outcomes), predictive, len(outcomes)), info
+    return averaged(outcomes, [1 / count] * count, predictive, parts=count, searches=count), info

@@ -18,7 +18,7 @@ from vcuda.fitting.mixed import THREADS, by_ranks
 from vcuda.models.interventions import InterventionalPredictive, joined, prepare
 from vcuda.models.linear import BGe, LinearPredictive
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import EVERY, NEAR, ColumnEvidence, Description, Set, descriptions_of
+from vcuda.models.mixed.evidence import EVERY, NEAR, ColumnEvidence, Description, Set, View, descriptions_of
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.tables import DOMINATED, MixedTable, scored_sets
 from vcuda.models.protocol import LocalScore, ScoreSpec
@@ -28,8 +28,6 @@ FUNCTIONS, SHAPE, SPREAD, EQUAL_NOISE = "functions", "shape", "spread", "equal n
 Assumptions = frozenset[str]
 NO_ASSUMPTIONS: Assumptions = frozenset()
 OnProgress = Callable[[float], None]
-# The descriptions that numbers may have.
-View = tuple[Description, ...]
 ResultT = TypeVar("ResultT")
 
 
@@ -279,10 +277,10 @@ class _DescribedColumn:
         """The descriptions of a set that count."""
         every = competing(self.kind, view, assumed)
         if self.before is None:
-            return list(every)
-        known = self.before.heights
-        best = max(known[how.name][own] for how in every)
-        return [how for how in every if known[how.name][own] > best - NEAR]
+            return [how for how in every if own in self.heights[how.name]]
+        known = {how: self.before.heights[how.name].get(own, -np.inf) for how in every}
+        best = max(known.values())
+        return [how for how in every if known[how] > best - NEAR]
 
     def scores(self, sets: _Sets, assumed: Assumptions, view: View = EVERY) -> dict[Set, float]:
         """The log evidence of all sets, by descriptions that need no more than some assumptions, equally plausible."""

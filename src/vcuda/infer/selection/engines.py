@@ -29,12 +29,14 @@ class EngineChoice(NamedTuple):
     is_quick: bool = False
 
 
-def choose_engine(score: LocalScore, *, over: Over = "orders", seconds: float | None = None) -> EngineChoice:
-    """Choose by the kind of score, the number of columns, what the prior is over, and the seconds that are left (None:
-    no limit)."""
+def choose_engine(
+    score: LocalScore, *, over: Over = "orders", seconds: float | None = None, searches: int = 1
+) -> EngineChoice:
+    """Choose by the kind of score, the number of columns, what the prior is over, the seconds that are left (None: no
+    limit), and how many searches of this size one answer needs."""
     exact = Exact()
     patience = PATIENCE_SECONDS if seconds is None else max(min(PATIENCE_SECONDS, 0.5 * seconds), QUICK_SECONDS)
-    needed = seconds_needed(score, over=over)
+    needed = searches * seconds_needed(score, over=over)
     if gigabytes_needed(score, over=over) <= exact.memory_gb and needed <= patience:
         sentence = f"Engine exact: {score.nodes} columns are few enough to count every graph."
         return EngineChoice(exact, sentence, is_quick=needed <= QUICK_SECONDS)

@@ -79,6 +79,8 @@ COUNT = tuple(
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
 
 
+# The descriptions of a number that compete.
+View = tuple[Description, ...]
 # What a direction may hang on: all descriptions of a number compete, or only those that take its noise as of any shape,
 # with a spread that is constant or one that depends on the causes.
 EVERY = NUMBER
@@ -86,7 +88,7 @@ CONSTANT_SPREAD = tuple(how for how in NUMBER if how.shape and not how.spread)
 ANY_SPREAD = tuple(how for how in NUMBER if how.shape and how.spread)
 
 
-def descriptions_of(kind: str, of_numbers: tuple[Description, ...] = EVERY) -> tuple[Description, ...]:
+def descriptions_of(kind: str, of_numbers: View = EVERY) -> tuple[Description, ...]:
     """The descriptions of a column of some kind, equally plausible before the table is seen."""
     return of_numbers if kind == "number" else COUNT if kind == "count" else CODED
 
@@ -204,34 +206,31 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
-        # The evidence of sets by the name of the description.
+        # The evidence of sets by the name of the description, of those that were worth trying.
         self.heights: dict[str, dict[Set, float]] = {}
 
-    def average(
-        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
-    ) -> np.ndarray:
+    def average(self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True) -> np.ndarray:
         """The log evidence (s,), with every description as plausible as the others before the table is seen."""
         every = np.stack(list(self.by_description(sets, of_numbers, together=together).values()))
         top = every.max(axis=0)
         return top + np.log(np.exp(every - top).mean(axis=0))
 
     def by_description(
-        self, sets: Sequence[Set], of_numbers: tuple[Description, ...] = EVERY, *, together: bool = True
+        self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True
     ) -> dict[str, np.ndarray]:
         """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
 
         ``of_numbers``: the descriptions that a number may have. ``together``: also with one function of all parents,
         which takes longest.
         """
-        found = {}
         competing = [how for how in descriptions_of(self.own.kind, of_numbers) if together or not how.together]
+        found = {}
         for how in competing:
-            found[how.name] = np.full(len(sets), -np.inf)
-            tried = [place for place, parents in enumerate(sets) if self._is_worth_trying(how, parents, competing)]
-            if tried:
-                found[how.name][tried] = self.evidence(how, [sets[place] for place in tried])
-            if self.before is None:
-                self.heights.setdefault(how.name, {}).update(zip(sets, found[how.name].tolist(), strict=True))
+            known = self.heights.setdefault(how.name, {})
+            new = [own for own in sets if own not in known and self._is_worth_trying(how, own, competing)]
+            if new:
+                known |= zip(new, self.evidence(how, new).tolist(), strict=True)
+            found[how.name] = np.array([known.get(own, -np.inf) for own in sets])
         return found
 
     def _is_worth_trying(self, how: Description, parents: Set, competing: Sequence[Description]) -> bool:
@@ -242,8 +241,8 @@ class ColumnEvidence:
                 return False
         if self.before is None:
             return True
-        known = self.before.heights
-        return known[how.name][parents] > max(known[other.name][parents] for other in competing) - NEAR
+        known = {other.name: self.before.heights[other.name].get(parents, -np.inf) for other in competing}
+        return known[how.name] > max(known.values()) - NEAR
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from vcuda.models.mixed.columns import Column
-from vcuda.models.mixed.evidence import EVERY, ColumnEvidence, Description, Rows, Set
+from vcuda.models.mixed.evidence import EVERY, ColumnEvidence, Rows, Set, View
 from vcuda.models.tabulated import TabulatedScore
 
 ResultT = TypeVar("ResultT")
@@ -218,9 +218,7 @@ def without_dominated(sets: ColumnSets, scores: dict[Set, float], required: Sequ
     return ColumnSets(sets.candidates, tuple(fitted), expected)
 
 
-def scores_of(
-    evidence: ColumnEvidence, sets: ColumnSets, of_numbers: tuple[Description, ...] = EVERY
-) -> dict[Set, float]:
+def scores_of(evidence: ColumnEvidence, sets: ColumnSets, of_numbers: View = EVERY) -> dict[Set, float]:
     """The scores of all sets of a column, those that are dominated as expected."""
     scores = dict(zip(sets.fitted, evidence.average(sets.fitted, of_numbers).tolist(), strict=True))
     # Subsets come first, so that each finds its own.
@@ -268,18 +266,21 @@ class Tabulation:
     def of_part(
         self,
         rows: np.ndarray,
-        of_numbers: tuple[Description, ...] = EVERY,
+        views: Sequence[View] = (EVERY,),
         *,
         on_progress: Callable[[float], None] = lambda share: None,
-    ) -> TabulatedScore:
-        """The scores of the same sets on some rows (k,), with the descriptions that a number may have."""
+    ) -> list[TabulatedScore]:
+        """The scores of the same sets on some rows (k,), one for each view: the descriptions that a number may have.
+
+        Views share the fits of the descriptions that they have in common.
+        """
         evidences = self.table.evidences(rows, before=self.evidences)
 
-        def work(target: int) -> dict[Set, float]:
-            return scores_of(evidences[target], self.sets[target], of_numbers)
+        def work(target: int) -> list[dict[Set, float]]:
+            return [scores_of(evidences[target], self.sets[target], view) for view in views]
 
-        scores = self._over_columns(work, on_progress)
-        return self._tabulated(evidences, scores)
+        by_column = self._over_columns(work, on_progress)
+        return [self._tabulated(evidences, scores) for scores in zip(*by_column, strict=True)]
 
     def _tabulated(self, evidences: Sequence[ColumnEvidence], scores: Sequence[dict[Set, float]]) -> TabulatedScore:
         most = max(len(own) for one in scores for own in one)
