@@ -17,6 +17,7 @@ from vcuda.models.linear import BGe
 from vcuda.models.mixed import tables
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import ANY_SPREAD, EVERY, NUMBER, ColumnEvidence, Rows
+from vcuda.models.mixed.relevance import losses
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.tables import MixedTable, Tabulation
 from vcuda.models.tabulated import TabulatedScore
@@ -40,20 +41,26 @@ def tabulation(values: np.ndarray, kinds: tuple[str, ...], required: list[list[i
     return Tabulation(MixedTable(columns_of(kinds, values), values), others, required or [[]] * d)
 
 
-def test_edge_probabilities_are_those_of_enumeration():
-    """All 543 DAGs of a table of four kinds, summed one by one."""
-    score = tabulation(mixed_values(0, 300), KINDS).score
-    prior = edge_prior(4, 0.3, over="graphs")
-    pairs = [(i, j) for i in range(4) for j in range(4) if i != j]
-    totals, graphs = [], []
+def dags_of_four() -> list[np.ndarray]:
+    pairs, found = [(i, j) for i in range(4) for j in range(4) if i != j], []
     for chosen in product([False, True], repeat=len(pairs)):
         graph = np.zeros((4, 4), dtype=bool)
         for (i, j), there in zip(pairs, chosen, strict=True):
             graph[i, j] = there
         if is_dag(graph):
-            own = sum(score.score(j, np.flatnonzero(graph[:, j]).tolist()) for j in range(4))
-            totals.append(own + graph.sum() * np.log(0.3 / 0.7))
-            graphs.append(graph)
+            found.append(graph)
+    return found
+
+
+def test_edge_probabilities_are_those_of_enumeration():
+    """All 543 DAGs of a table of four kinds, summed one by one."""
+    score = tabulation(mixed_values(0, 300), KINDS).score
+    prior = edge_prior(4, 0.3, over="graphs")
+    graphs = dags_of_four()
+    totals = [
+        sum(score.score(j, np.flatnonzero(graph[:, j]).tolist()) for j in range(4)) + graph.sum() * np.log(0.3 / 0.7)
+        for graph in graphs
+    ]
     weights = np.exp(np.array(totals) - logsumexp(totals))
     expected = np.tensordot(weights, np.array(graphs, dtype=float), axes=1)
     found = exact_posterior(score, prior, samples=1, rng=np.random.default_rng(0)).edge_probabilities
@@ -130,6 +137,46 @@ def test_views_of_a_part_share_fits_and_keep_their_scores():
             np.testing.assert_allclose([here[own] for own in there], list(there.values()), atol=1e-6)
     number = KINDS.index("number")
     assert every.scores[number] != other.scores[number]
+
+
+def test_the_loss_of_a_set_is_that_of_the_best_graph_with_it():
+    rng = np.random.default_rng(5)
+    scores = [
+        {
+            own: float(10 * rng.normal())
+            for size in range(4)
+            for own in combinations([k for k in range(4) if k != j], size)
+        }
+        for j in range(4)
+    ]
+    best = [dict.fromkeys(column, -np.inf) for column in scores]
+    for graph in dags_of_four():
+        chosen = [tuple(np.flatnonzero(graph[:, j]).tolist()) for j in range(4)]
+        total = sum(column[own] for column, own in zip(scores, chosen, strict=True))
+        for column, own in zip(best, chosen, strict=True):
+            column[own] = max(column[own], total)
+    top = max(best[0].values())
+    for found, expected in zip(losses(scores), best, strict=True):
+        assert found == pytest.approx({own: top - total for own, total in expected.items()})
+
+
+def test_sets_that_cannot_matter_are_not_fitted_to_parts_and_change_nothing():
+    # Five columns that are nearly functions of the first: most sets of parents lose hundreds of nats.
+    rng = np.random.default_rng(6)
+    first = rng.gamma(2.0, size=400)
+    others = [np.abs(first) ** power + 0.02 * rng.normal(size=400) for power in (0.5, 1.0, 1.5, 2.0)]
+    values, kinds = np.stack([first, *others], axis=1), ("number",) * 5
+    whole, views = tabulation(values, kinds), (EVERY, ANY_SPREAD)
+    sets = whole.relevant_sets(views)
+    assert sum(len(own.fitted) for own in sets) < 0.9 * sum(len(own.fitted) for own in whole.sets)
+    rows, prior = np.arange(0, 400, 2), edge_prior(5, 0.3)
+    for one, other in zip(whole.of_part(rows, views), whole.of_part(rows, views, sets=sets), strict=True):
+        assert [column.keys() for column in one.scores] == [column.keys() for column in other.scores]
+        expected, found = (
+            exact_posterior(score, prior, samples=1, rng=np.random.default_rng(0)).edge_probabilities
+            for score in (one, other)
+        )
+        np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_required_parents_are_in_every_set():

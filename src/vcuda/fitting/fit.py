@@ -143,6 +143,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             parts=_parts(spec, given.d),
             series=series,
             careful=Careful() if spec.robust else None,
+            scored={},
         )
         outcome, info = _routed(request, route, asked)
         kept.status = outcome.status

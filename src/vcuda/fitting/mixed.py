@@ -51,7 +51,7 @@ from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.spec import Mixed
-from vcuda.models.mixed.tables import MAX_PARENTS, MixedTable, Tabulation
+from vcuda.models.mixed.tables import MAX_PARENTS, ColumnSets, MixedTable, Tabulation
 from vcuda.models.protocol import LocalScore
 from vcuda.models.tabulated import TabulatedScore
 from vcuda.posterior.posterior import Outcome
@@ -89,7 +89,16 @@ class Prepared(NamedTuple):
 
 
 def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) -> Prepared:
-    """Score all sets of parents that may count."""
+    """Score all sets of parents that may count; once for a table and the careful fit that may follow."""
+    if request.scored is None or request.imputations > 1:
+        return _scored(request, spec, progress)
+    key = request.table.fingerprint, request.parts, spec
+    if key not in request.scored:
+        request.scored[key] = _scored(request, spec, progress)
+    return request.scored[key]
+
+
+def _scored(request: Request, spec: Mixed, progress: Callable[[float], None]) -> Prepared:
     given = request.rows_in_memory
     notes = []
     if given.n > spec.most_rows:
@@ -346,7 +355,7 @@ def _searched(
 ) -> tuple[list[Outcome], list[float], str | None]:
     """One search for each part of the rows and view, what each counts, and what ended them early."""
     found: list[tuple[Outcome, float]] = []
-    count = len(rows)
+    count, sets = len(rows), _sets_of_parts(request, prepared)
 
     def done(stopped: str | None = None) -> tuple[list[Outcome], list[float], str | None]:
         total = sum(share for _, share in found)
@@ -370,7 +379,7 @@ def _searched(
             continue
         try:
             report(0.0)
-            scores = _scores_of_part(request, prepared, some, views, report)
+            scores = _scores_of_part(request, prepared, some, views, sets, report)
             outcomes = [
                 _search(request, prepared, engine, score, number, report, _deadline(request, count - number + 1))
                 for score in scores
@@ -412,13 +421,28 @@ def _search(
     return with_all_columns(request, with_targets(outcome, score), score, number=number)
 
 
+def _sets_of_parts(request: Request, prepared: Prepared) -> Sequence[ColumnSets]:
+    """The sets of causes that are fitted to parts of the rows: those that can matter.
+
+    Other sets matter to the small parts of a careful fit, and where earlier steps or environments are summed out.
+    """
+    plain = request.careful is None and request.series is None and prepared.table.environment is None
+    tabulation = prepared.tabulation
+    return tabulation.relevant_sets(tuple(dict.fromkeys(VIEWS))) if plain and request.parts else tabulation.sets
+
+
 def _scores_of_part(
-    request: Request, prepared: Prepared, rows: np.ndarray, views: Sequence[View], report: Callable[..., None]
+    request: Request,
+    prepared: Prepared,
+    rows: np.ndarray,
+    views: Sequence[View],
+    sets: Sequence[ColumnSets],
+    report: Callable[..., None],
 ) -> Sequence[LocalScore]:
     """The scores of a part of the rows, one for each view; they sum over what environments changed."""
-    table = prepared.table
+    table, tabulation = prepared.table, prepared.tabulation
     if table.environment is None:
-        return prepared.tabulation.of_part(rows, views, on_progress=report) if request.parts else [prepared.score]
+        return tabulation.of_part(rows, views, sets=sets, on_progress=report) if request.parts else [prepared.score]
     # One set of rows of the environments serves all views.
     by_rows: dict[bytes, Sequence[LocalScore]] = {}
 
@@ -428,7 +452,7 @@ def _scores_of_part(
             report(0.9 * k / len(chosen))
             key = some.tobytes()
             if key not in by_rows:
-                by_rows[key] = prepared.tabulation.of_part(rows[some], views)
+                by_rows[key] = tabulation.of_part(rows[some], views)
             made.append(by_rows[key][place])
         return made
 

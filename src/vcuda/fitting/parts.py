@@ -206,7 +206,7 @@ def carefully(request: Request, fit: Callable[[Request], tuple[Outcome, Info]]) 
     parts = parts_of(table, max(request.parts, 1), request.seed, request.careful)
     for number, rows in enumerate(parts):
         one = request._replace(table=table.select(rows), seed=request.seed + number, careful=None, parts=0)
-        outcome, info = fit(one._replace(checkpointer=NO_CHECKPOINT))
+        outcome, info = fit(one._replace(checkpointer=NO_CHECKPOINT, scored=None))
         outcomes.append(outcome)
     count, last = len(outcomes), outcomes[-1].graph_posterior
     predictive = last.predictive if isinstance(last, SampledGraphs) else None

@@ -68,7 +68,8 @@ class Request(NamedTuple):
     """What was asked for (``spec``), and what changes while a table is fitted: ``edges`` is the prior of every edge,
     ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
     ``imputations`` is the number of imputed tables of which this is one, ``careful`` says that the rows break every
-    model, and how far apart they must be to count as independent, ``series`` that the rows are windows of a series."""
+    model, and how far apart they must be to count as independent, ``series`` that the rows are windows of a series,
+    ``scored`` holds what a careful fit of the same table need not score again."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -84,6 +85,7 @@ class Request(NamedTuple):
     imputations: int = 1
     careful: Careful | None = None
     series: Series | None = None
+    scored: dict[Any, Any] | None = None
 
     @property
     def prior(self) -> GraphPrior:

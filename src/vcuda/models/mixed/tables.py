@@ -2,7 +2,8 @@
 
 A cheap score, normal regressions on the smooth features of the parents, proposes the candidates of every column. All
 sets of up to three candidates are then fitted, and larger ones where three are better than two. A set is not fitted
-where the cheap score of one of its subsets is far better: it gets what it can be expected to have.
+where the cheap score of one of its subsets is far better: it gets what it can be expected to have. To parts of the rows
+only those sets are fitted that can matter there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.evidence import EVERY, ColumnEvidence, Rows, Set, View
+from vcuda.models.mixed.relevance import MOST_COLUMNS, losses
 from vcuda.models.tabulated import TabulatedScore
 
 ResultT = TypeVar("ResultT")
@@ -29,6 +31,8 @@ MAX_PARENTS = 6
 DOMINATED = 8.0
 # So is one with a parent that loses so much beside each of the other members alone.
 USELESS = 4.0
+# A set whose best graph is so many nats below the best of all cannot matter: parts of the rows differ by less.
+IRRELEVANT = 100.0
 # A set is extended if it is better than its subsets by the first, and among the best of its size by the second.
 WORTH_EXTENDING, NEAR_BEST = 3.0, 10.0
 
@@ -248,7 +252,7 @@ class Tabulation:
         threads: int = 1,
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> None:
-        self.table, self.required, self.threads = table, required, threads
+        self.table, self.required, self.threads = table, [tuple(sorted(own)) for own in required], threads
         self.evidences = table.evidences(rows)
         d = table.described
         kept = candidates_kept(len(table.columns))
@@ -263,21 +267,41 @@ class Tabulation:
         self.sets = [without_dominated(*both, must) for both, must in zip(found, required, strict=True)]
         self.score = self._tabulated(self.evidences, [scores for _, scores in found])
 
+    def relevant_sets(self, views: Sequence[View]) -> list[ColumnSets]:
+        """The sets with those only expected whose best graph is far from the best of all, in each of some views.
+
+        They are expected to be worse than their subsets, which is less than they have: what cannot matter still does
+        not. Columns that are nearly functions of each other have many such sets.
+        """
+        if self.table.described > MOST_COLUMNS:
+            return self.sets
+        columns = list(zip(self.evidences, self.sets, strict=True))
+        by_view = [losses([scores_of(*both, view) for both in columns]) for view in views]
+        found = []
+        for column, (own, must) in enumerate(zip(self.sets, self.required, strict=True)):
+            least = {some: min(known[column][some] for known in by_view) for some in own.fitted}
+            fitted = tuple(some for some in own.fitted if least[some] <= IRRELEVANT or some == must)
+            dropped = {some: (_subsets(some, must)[0], -DOMINATED) for some in own.fitted if some not in fitted}
+            expected = dict(sorted((own.expected | dropped).items(), key=lambda item: len(item[0])))
+            found.append(ColumnSets(own.candidates, fitted, expected))
+        return found
+
     def of_part(
         self,
         rows: np.ndarray,
         views: Sequence[View] = (EVERY,),
         *,
+        sets: Sequence[ColumnSets] | None = None,
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> list[TabulatedScore]:
         """The scores of the same sets on some rows (k,), one for each view: the descriptions that a number may have.
 
-        Views share the fits of the descriptions that they have in common.
+        Views share the fits of the descriptions that they have in common. ``sets`` says which of them are fitted.
         """
-        evidences = self.table.evidences(rows, before=self.evidences)
+        evidences, chosen = self.table.evidences(rows, before=self.evidences), self.sets if sets is None else sets
 
         def work(target: int) -> list[dict[Set, float]]:
-            return [scores_of(evidences[target], self.sets[target], view) for view in views]
+            return [scores_of(evidences[target], chosen[target], view) for view in views]
 
         by_column = self._over_columns(work, on_progress)
         return [self._tabulated(evidences, scores) for scores in zip(*by_column, strict=True)]
