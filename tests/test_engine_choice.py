@@ -12,6 +12,7 @@ from vcuda.models.additive import AdditiveBasis
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.interventions import prepare
 from vcuda.models.linear import BGe, EqualNoise
+from vcuda.models.tabulated import TabulatedScore
 
 
 def prepared(spec, nodes, rows=60):
@@ -29,6 +30,13 @@ def test_exact_is_chosen_only_within_its_time_and_memory():
         score = prepared(BGe(), nodes)
         exact = isinstance(choose_engine(score).engine, vcuda.Exact)
         assert exact == (seconds_needed(score) <= PATIENCE_SECONDS and gigabytes_needed(score) <= 4.0)
+
+
+def test_scores_that_are_listed_take_no_time_to_compute_again():
+    # Twelve parts of the rows in two views, as a table of any kinds is fitted by default.
+    for nodes, kind in ((12, vcuda.Exact), (17, vcuda.Exact), (18, vcuda.Orders)):
+        score = TabulatedScore(tuple({(): 0.0} for _ in range(nodes)), rows=600, log_jacobian=0.0, max_parents=5)
+        assert isinstance(choose_engine(score, searches=24).engine, kind)
 
 
 def test_a_short_time_limit_prefers_an_engine_that_can_stop():

@@ -37,6 +37,10 @@ class TabulatedScore(LocalScore):
     def nodes(self) -> int:
         return len(self.scores)
 
+    def table_seconds(self) -> float:
+        # The scores are there, and are only put in their places.
+        return 2e-6 * sum(len(own) for own in self.scores)
+
     def score(self, target: int, parents: Sequence[int]) -> float:
         return self.scores[target].get(tuple(sorted(int(parent) for parent in parents)), -np.inf)
 
