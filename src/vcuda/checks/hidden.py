@@ -21,8 +21,8 @@ from vcuda.posterior.predictions import predictive_of
 if TYPE_CHECKING:
     from vcuda.posterior.posterior import Posterior
 
-# Of fewer columns a factor is not told from edges; the graphs of more columns take too long to search.
-LEAST_COLUMNS, MOST_COLUMNS = 4, 15
+# Fewer columns do not tell errors, or a factor, from edges; the graphs of more take too long to search.
+LEAST_COLUMNS, LEAST_COLUMNS_OF_FACTOR, MOST_COLUMNS = 4, 6, 15
 LEAST_ROWS, ROWS_A_COLUMN = 100, 10
 # A factor has loads on so many columns at least: two columns with a load are one more edge, three are three.
 LEAST_LOADS = 4
@@ -147,10 +147,12 @@ def _factors(correlations: np.ndarray, rows: int, dag: Model, subject: Subject) 
     portion = (USUAL_COLUMNS / max(d, USUAL_COLUMNS)) ** POWER
     scratch, again = max(FEWEST, round(SCRATCH * portion)), round(AGAIN * portion)
     best = dag
+    if d < LEAST_COLUMNS_OF_FACTOR:
+        return found
     for number in range(scratch + again):
-        if subject.late:
-            break
         near = number >= scratch
+        if near and subject.late:
+            break
         start = _thinned(best.parents & ~(1 << d), AGAIN_KEEPS if near else SCRATCH_KEEPS, rng)
         # Every other search keeps the loads, more or less.
         keeps = near and number % 2 == 1
@@ -166,10 +168,8 @@ def _errors(correlations: np.ndarray, rows: int, dag: Model, subject: Subject) -
     found, start = list[Model](), dag.parents
     for share in SHARES:
         for parents in (start, np.zeros_like(start)):
-            if subject.late:
-                return found
             found.append(_climbed(correlations, rows, parents, share=share))
-            if found[0].score < dag.score - FAR_BEHIND:
+            if subject.late or found[0].score < dag.score - FAR_BEHIND:
                 return found
         start = max(found, key=lambda one: one.score).parents
     return found

@@ -45,7 +45,7 @@ ABOUT_EDGES = (ORDER, POPULATIONS, PAIRS)
 # Those of which small parts of the rows are free.
 ABOUT_ROWS = (ORDER, POPULATIONS)
 # Those that regress columns again, and are not made when the time is over.
-SLOW = (POPULATIONS, INFLUENCE, HIDDEN)
+SLOW = (POPULATIONS, INFLUENCE)
 # The share of a fit's time that checks may take, and the seconds that they may take in any case.
 SHARE_OF_TIME, LEAST_SECONDS = 0.2, 1.0
 # So many edges and columns are named in a sentence.
