@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vcuda.checks.latent import climb
-from vcuda.checks.subject import Subject
+from vcuda.checks.subject import SURE, Subject
 from vcuda.data.messages import listed
 from vcuda.graphs import compelled_edges
 from vcuda.posterior.predictions import predictive_of
@@ -65,8 +65,8 @@ class Model(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """The best model with something hidden, how many nats of BIC it is ahead of the best DAG, and the sure edges that
-    it, or another one that is good enough, does not have or leaves open."""
+    """The best model with something hidden, how many nats of BIC it is ahead of the best DAG, and the pairs, surely
+    joined, that it or another one that is good enough does not join, or whose sure direction it leaves open."""
 
     model: Model
     gain: float
@@ -105,7 +105,7 @@ def products_of(posterior: Posterior, subject: Subject) -> Products | None:
 
 
 def hidden(subject: Subject, products: Products) -> Hidden | None:
-    """The best model with something hidden, if it describes the table as well and doubts a sure edge."""
+    """The best model with something hidden, if it describes the table as well and doubts what is sure."""
     rows, scale = products.rows, np.sqrt(np.diag(products.columns))
     correlations, d = products.columns / np.outer(scale, scale), len(scale)
     starts = [np.zeros(d, dtype=np.int64), *(_masks(graph) for graph in _probable_graphs(subject))]
@@ -118,8 +118,10 @@ def hidden(subject: Subject, products: Products) -> Hidden | None:
     enough = [model for model in found if model.score > least]
     if not enough:
         return None
-    fixed = _fixed(dag)
-    doubted = [edge for edge in subject.sure if any(_doubts(model, edge, fixed) for model in enough)]
+    # What gave a direction that the best DAG leaves open (knowledge, equal noise) is not in doubt.
+    directed = _fixed(dag)[:d, :d] & (subject.probabilities >= SURE)
+    asked = [edge for edge in subject.joined if not subject.edges.required[edge]]
+    doubted = [edge for edge in asked if any(_doubts(model, edge, directed) for model in enough)]
     best = max(enough, key=lambda one: one.score)
     return Hidden(best, best.score - without, dag.edges, doubted) if doubted else None
 
@@ -233,10 +235,9 @@ def _fixed(model: Model) -> np.ndarray:
     return found
 
 
-def _doubts(model: Model, edge: tuple[int, int], fixed_without: np.ndarray) -> bool:
-    """Whether a model does not have an edge, or leaves the direction open that the best DAG has. What gave a direction
-    that is open there (knowledge, equal noise) is not in doubt."""
+def _doubts(model: Model, edge: tuple[int, int], directed: np.ndarray) -> bool:
+    """Whether a model does not join two columns, or leaves an edge open that is ``directed`` ``(d, d)``."""
     i, j = edge
     if not (model.graph[i, j] or model.graph[j, i]):
         return True
-    return bool(fixed_without[i, j] and not _fixed(model)[i, j])
+    return bool(directed[i, j] and not _fixed(model)[i, j])

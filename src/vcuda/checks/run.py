@@ -206,9 +206,9 @@ class _Run:
         self._imputations()
         if subject.joined:
             self._influence()
-        if subject.sure and not self.in_time and not self.copies.are_many and not {ORDER, POPULATIONS} & set(failed):
             # Rows that go together make columns go together, as hidden causes do.
-            self._hidden()
+            if not (self.in_time or self.copies.are_many or {ORDER, POPULATIONS} & set(failed)):
+                self._hidden()
         for name, departures in failed.items():
             self.findings.append(self._finding(name, departures, view))
         self._turned(failed, view)
@@ -394,8 +394,10 @@ class _Run:
                     f"{found.words(subject.names, NAMED)} describe the table {how} any graph without them "
                     f"({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
                 ),
-                changes=f"These edges would then not be there, or their direction would be open: "
-                f"{self._listed(found.doubted)}.",
+                changes=(
+                    "These edges would then not be there, or their direction would be open: "
+                    f"{self._listed(found.doubted)}."
+                ),
                 remedy=(
                     "Measure what the columns may have in common, or measure them with less error, and fit again; "
                     "otherwise take these edges as open. edges() has those that hold with hidden causes, sensitivity() "
