@@ -74,11 +74,13 @@ class Hidden(NamedTuple):
     doubted: list[tuple[int, int]]
 
     def words(self, names: tuple[str, ...], named: int) -> str:
-        edges = f"{self.model.edges} {'edge' if self.model.edges == 1 else 'edges'} in place of {self.edges_of_dag}"
+        """What the model has, for a sentence."""
+        count = self.model.edges or "no"
+        edges = f"{count} {'edge' if count == 1 else 'edges'} (instead of {self.edges_of_dag})"
         if self.model.share > 0:
-            return f"Columns that are measured with errors (about {self.model.share:.0%} of their variance) and {edges}"
+            return f"errors of measurement in every column (about {self.model.share:.0%} of its variance) and {edges}"
         columns = [names[k] for k in np.flatnonzero(self.model.loads)]
-        return f"One hidden cause of {listed(columns, named)} and {edges}"
+        return f"one hidden cause of {listed(columns, named)}, and {edges},"
 
 
 class Products(NamedTuple):

@@ -391,8 +391,8 @@ class _Run:
                 columns=tuple(subject.names[k] for k in columns),
                 edges=self._named(found.doubted),
                 sentence=(
-                    f"{found.words(subject.names, NAMED)} describe the table {how} any graph without them "
-                    f"({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
+                    f"A model with {found.words(subject.names, NAMED)} describes the table {how} any graph of these "
+                    f"columns alone ({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
                 ),
                 changes=(
                     "These edges would then not be there, or their direction would be open: "
