@@ -112,11 +112,14 @@ def hidden(subject: Subject, products: Products) -> Hidden | None:
     correlations, d = products.columns / np.outer(scale, scale), len(scale)
     starts = [np.zeros(d, dtype=np.int64), *(_masks(graph) for graph in _probable_graphs(subject))]
     dag = max((_climbed(correlations, rows, start) for start in starts), key=lambda one: one.score)
+    found = [*_errors(correlations, rows, dag, subject), *_factors(correlations, rows, dag, subject)]
+    # Their graphs may lead to a better DAG than the posterior found.
+    best = max(found, key=lambda one: one.score)
+    dag = max(dag, _climbed(correlations, rows, best.parents & ((1 << d) - 1)), key=lambda one: one.score)
     without = dag.score
     if products.equal_noise:
         without = max(without, _of_equal_noise(subject, products.columns / rows, rows))
     least = without + BETTER - 0.5 * PARAMETERS * np.log(rows)
-    found = [*_errors(correlations, rows, dag, subject), *_factors(correlations, rows, dag, subject)]
     enough = [model for model in found if model.score > least]
     if not enough:
         return None
@@ -124,7 +127,6 @@ def hidden(subject: Subject, products: Products) -> Hidden | None:
     directed = _fixed(dag)[:d, :d] & (subject.probabilities >= SURE)
     asked = [edge for edge in subject.joined if not subject.edges.required[edge]]
     doubted = [edge for edge in asked if any(_doubts(model, edge, directed) for model in enough)]
-    best = max(enough, key=lambda one: one.score)
     return Hidden(best, best.score - without, dag.edges, doubted) if doubted else None
 
 
