@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom, kstest
 
 import vcuda
-from vcuda.checks import run
+from vcuda.checks import latent, run
 from vcuda.checks.findings import Checks, Finding, Made
 from vcuda.checks.rows import copies, sorted_keys
 from vcuda.checks.statistics import added_features_test, moments_test, normal_scores, smallest
@@ -325,6 +325,99 @@ def test_what_a_wrong_edge_leaves_is_no_fault_of_the_model():
 
     assert {"curves", "spread and causes"} & names_of(open_between(1.0))
     assert not open_between(0.6).findings
+
+
+# Hidden causes -----------------------------------------------------------------------------------------------------
+
+
+def hidden_cause_table(rows: int, seed: int) -> pd.DataFrame:
+    """Seven columns with one hidden cause, and three edges."""
+    rng = np.random.default_rng(seed)
+    values = np.outer(rng.normal(size=rows), [1.0, -1.2, 0.8, 1.5, -1.0, 0.9, 1.1]) + rng.normal(size=(rows, 7))
+    for source, target in ((0, 1), (2, 3), (4, 5)):
+        values[:, target] += 0.8 * values[:, source]
+    return pd.DataFrame(values, columns=list("abcdefg"))
+
+
+def chain_with_errors(rows: int, seed: int, share: float) -> pd.DataFrame:
+    """A chain of six columns, each measured with an error that has a share of its variance."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(rows, 6))
+    for k in range(1, 6):
+        values[:, k] += values[:, k - 1]
+    errors = values.std(axis=0) * np.sqrt(share / (1 - share)) * rng.normal(size=values.shape)
+    return pd.DataFrame(values + errors, columns=list("abcdef"))
+
+
+def hidden_findings(checks: Checks) -> list[Finding]:
+    return [finding for finding in checks if finding.check == "hidden causes"]
+
+
+def test_a_hidden_cause_of_all_columns_is_a_warning():
+    table = hidden_cause_table(3000, 1)
+    posterior = vcuda.fit(table, model="linear", noise="unequal", engine="exact", robust=False)
+    (found,) = hidden_findings(posterior.checks())
+    assert found.severity == "warning"
+    assert found.statistic > 0
+    assert "one hidden cause of " in found.sentence
+    either = posterior.edge_probabilities + posterior.edge_probabilities.T
+    assert all(either.loc[edge] >= 0.9 for edge in found.edges)
+    # All pairs are in doubt that are joined by the hidden cause alone.
+    sure = {frozenset((one.source, one.target)) for one in posterior.edges(minimum=0.9).itertuples()}
+    false = sure - {frozenset("ab"), frozenset("cd"), frozenset("ef")}
+    assert false <= {frozenset(edge) for edge in found.edges}
+    assert false
+    assert posterior.status.code == "warning"
+
+
+def test_errors_of_measurement_are_a_warning():
+    (found,) = hidden_findings(checks_of(chain_with_errors(5000, 0, 0.3), noise="unequal"))
+    assert found.severity == "warning"
+    assert "errors of measurement in every column" in found.sentence
+    neighbours = {frozenset(pair) for pair in zip("abcde", "bcdef", strict=True)}
+    assert any(frozenset(edge) not in neighbours for edge in found.edges)
+    assert not hidden_findings(checks_of(chain_with_errors(5000, 0, 0.0), noise="unequal"))
+
+
+@pytest.mark.parametrize("rows", [300, 5000])
+@pytest.mark.parametrize("tables", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_nothing_hidden_is_found_in_tables_of_the_model(rows, tables):
+    found = 0
+    for seed in range(tables):
+        made = vcuda.simulate(
+            "er", nodes=7, edges=7 * (1 + seed % 2), mechanism="linear", noise="unequal", rows=rows, seed=seed
+        )
+        found += len(hidden_findings(checks_of(made.train.to_frame(), noise="unequal")))
+    assert found <= 0.05 * tables
+
+
+def test_nothing_hidden_is_looked_for_where_rows_were_set_or_missing_or_the_model_is_another():
+    table = hidden_cause_table(400, 0)
+    assert "hidden causes" in {made.check for made in checks_of(table).made}
+    holes = table.copy()
+    holes.loc[::20, "a"] = np.nan
+    for options in ({"data": holes}, {"data": table, "model": "additive"}, {"data": table[["a", "b", "c"]]}):
+        assert "hidden causes" not in {made.check for made in checks_of(options.pop("data"), **options).made}
+
+
+@pytest.mark.parametrize(("share", "loaded"), [(0.0, False), (0.0, True), (0.3, False)])
+def test_a_fit_with_something_hidden_has_the_likelihood_of_its_covariance(share, loaded):
+    rows, d = 500, 5
+    table = chain_with_errors(rows, 0, 0.3).to_numpy()[:, :d]
+    correlations = np.corrcoef(table.T)
+    parents = np.array([0, 1, 2, 4, 8]) | ((1 << d) if loaded else 0)
+    loads, weights, noise = np.full(d, 0.3 if loaded else 0.0), np.zeros((d, d)), np.full(d, 0.5)
+    found = latent.fit(correlations, rows, share, parents, loads, weights, noise, 500)
+    mixed = np.linalg.inv(np.eye(d) - weights)
+    covariance = mixed.T @ (np.diag(noise) + np.outer(loads, loads)) @ mixed + share * np.eye(d)
+    expected = -0.5 * rows * (np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, correlations)))
+    parameters = d + (d - 1) + (d if loaded else 0) + (share > 0)
+    assert found == pytest.approx(expected - 0.5 * np.log(rows) * parameters, abs=0.1)
+    # No numbers nearby have a larger likelihood.
+    for change in np.random.default_rng(0).normal(0, 0.01, (20, d)):
+        other = mixed.T @ (np.diag(noise * np.exp(change)) + np.outer(loads, loads)) @ mixed + share * np.eye(d)
+        less = -0.5 * rows * (np.linalg.slogdet(other)[1] + np.trace(np.linalg.solve(other, correlations)))
+        assert less < expected + 0.1
 
 
 # Tables of other kinds ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from vcuda.checks import residuals, rows
 from vcuda.checks.descriptions import OtherView, other_view
 from vcuda.checks.findings import Checks, Finding, Made, Severity
+from vcuda.checks.hidden import hidden, products_of
 from vcuda.checks.populations import LEAST_SHARE, Populations, normal_populations, populations, takes_normal_groups
 from vcuda.checks.residuals import Departure, Tested
 from vcuda.checks.series import series_findings
@@ -38,6 +39,7 @@ PREDICTIVE, ORDER, POPULATIONS = "predicted values", "order of the rows", "two p
 WITH_P_VALUE = (SHAPE, SPREAD, CURVES, PAIRS, PREDICTIVE, ORDER, POPULATIONS)
 # Those without.
 COPIES, INFLUENCE, IMPUTATIONS, DESCRIPTIONS = "copied rows", "few rows", "imputations", "another description"
+HIDDEN = "hidden causes"
 # Those that speak against whole edges; the others against directions.
 ABOUT_EDGES = (ORDER, POPULATIONS, PAIRS)
 # Those of which small parts of the rows are free.
@@ -204,6 +206,9 @@ class _Run:
         self._imputations()
         if subject.joined:
             self._influence()
+            # Rows that go together make columns go together, as hidden causes do.
+            if not (self.in_time or self.copies.are_many or {ORDER, POPULATIONS} & set(failed)):
+                self._hidden()
         for name, departures in failed.items():
             self.findings.append(self._finding(name, departures, view))
         self._turned(failed, view)
@@ -367,6 +372,38 @@ class _Run:
                 changes=f"{self._listed(edges)}: the other rows speak against an edge.",
                 remedy="Look at what is special there: if it is an error, correct it or leave it out, and fit again.",
                 statistic=float(len(numbers)),
+            )
+        )
+
+    def _hidden(self) -> None:
+        subject, products = self.subject, products_of(self.posterior, self.subject)
+        if products is None:
+            return
+        found = self._timed(HIDDEN, lambda: hidden(subject, products))
+        if found is None:
+            return
+        how = "better than" if found.gain > 0 else "about as well as"
+        columns = dict.fromkeys(k for edge in found.doubted for k in edge)
+        self.findings.append(
+            Finding(
+                check=HIDDEN,
+                severity="warning",
+                columns=tuple(subject.names[k] for k in columns),
+                edges=self._named(found.doubted),
+                sentence=(
+                    f"A model with {found.words(subject.names, NAMED)} describes the table {how} any graph of these "
+                    f"columns alone ({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
+                ),
+                changes=(
+                    "These edges would then not be there, or their direction would be open: "
+                    f"{self._listed(found.doubted)}."
+                ),
+                remedy=(
+                    "Measure what the columns may have in common, or measure them with less error, and fit again; "
+                    "otherwise take these edges as open. edges() has those that hold with hidden causes, sensitivity() "
+                    "how strong one would have to be, and fit(hidden=True) (--hidden) those of pairs."
+                ),
+                statistic=found.gain,
             )
         )
 
