@@ -184,7 +184,7 @@ class _Run:
         self.in_time = posterior.lagged is not None
         self.skipped: list[str] = []
         started = time.perf_counter()
-        self.copies, deadline = rows.copies(table), time.monotonic() + seconds
+        self.copies, deadline = rows.copies(table), time.process_time() + seconds
         self.made.append(Made(COPIES, None, time.perf_counter() - started, self.copies.rows))
         if self.copies.are_many and self.copies.rows - self.copies.copies >= LEAST_ROWS:
             # Copies depend on each other; what else there is shows in the rest.
