@@ -3,9 +3,9 @@
 import cytoscape from "cytoscape";
 import type { Core, EdgeSingular, NodeSingular } from "cytoscape";
 import { fill, h, percent } from "../dom";
-import { GraphIndex, MOST_EDGES, around, everything, strength } from "./data";
+import { GraphIndex, MOST_EDGES, around, everything, onItself, sideBySide, strength } from "./data";
 import type { GraphData, Part, ShownEdge } from "./data";
-import { layered, relative } from "./layout";
+import { LARGEST_FIT, layered, relative } from "./layout";
 import { FONT_SIZE, colours, measured, sheet, wrapped } from "./style";
 
 export interface GraphOptions {
@@ -27,8 +27,10 @@ const LEAST_LETTERS = 7;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
-const ZOOM = { least: 0.05, most: 3, largestFit: 1.25 };
+const ZOOM = { least: 0.05, most: 3 };
 const SURE = 0.9;
+/** A hidden cause that is less probable is not named beside an arrow. */
+const SHOWN_HIDDEN = 0.1;
 /** With more columns all of them are drawn as dots, and only those with most lines have their names written. */
 const MOST_BOXES = 80;
 const DOT = { size: { width: 18, height: 18 }, named: 14 };
@@ -124,7 +126,7 @@ export class GraphView {
         ),
       ),
       this.said,
-      h("div", { class: "gv-both" }, h("div", { class: "gv-picture" }, this.stage, legend()), this.list),
+      h("div", { class: "gv-both" }, h("div", { class: "gv-picture" }, this.stage, legend(this.knowsHidden())), this.list),
     );
     this.cy = cytoscape({
       container: this.stage,
@@ -204,6 +206,10 @@ export class GraphView {
     return this.data.nodes.length <= READABLE.nodes && this.edges.length <= lines;
   }
 
+  private knowsHidden(): boolean {
+    return this.data.edges.some((edge) => edge.hidden);
+  }
+
   private find(): void {
     const text = this.search.value.trim().toLowerCase();
     if (!text) return this.choose(null);
@@ -237,9 +243,10 @@ export class GraphView {
     if (!this.data.nodes.length) return;
     const stage = { width: this.stage.clientWidth || 600, height: this.stage.clientHeight || 400 };
     const all = this.scope.value === "all";
+    const drawn = this.edges.filter((edge) => !onItself(edge));
     this.part = all
-      ? everything(this.data, this.edges, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)
-      : around(this.edges, this.middle(), Number(this.scope.value));
+      ? everything(this.data, drawn, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)
+      : around(drawn, this.middle(), Number(this.scope.value));
     const labels = new Map([...this.part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
     const dots = labels.size > MOST_BOXES;
     const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
@@ -249,6 +256,7 @@ export class GraphView {
     const pixel = Math.max(layout.width / stage.width, layout.height / stage.height, 1);
     const dot = { width: 7 * pixel, height: 7 * pixel, font: 11 * pixel };
     const labelled = this.part.edges.length <= MOST_LABELLED;
+    const beside = sideBySide(this.part.edges);
     this.cy.batch(() => {
       this.cy.elements().remove();
       this.cy.add(
@@ -263,9 +271,9 @@ export class GraphView {
       );
       this.cy.add(
         this.part.edges.map((edge) => {
-          const bends = layout.bends.get(edge.id);
+          const bends = beside.has(edge.id) ? undefined : layout.bends.get(edge.id);
           const ends = [layout.places.get(edge.source)!, layout.places.get(edge.target)!] as const;
-          const classes = [bends && "bent", edge.open && "open", edge.unsettled && "unsettled", edge.doubted && "doubted", labelled && "labelled"];
+          const classes = [bends && "bent", beside.has(edge.id) && "beside", edge.open && "open", edge.unsettled && "unsettled", edge.bidirected && "bidirected", edge.doubted && "doubted", labelled && "labelled"];
           if (strength(edge) >= SURE && !edge.open) classes.push("sure");
           return {
             group: "edges" as const,
@@ -273,7 +281,7 @@ export class GraphView {
               id: edge.id,
               source: edge.source,
               target: edge.target,
-              percent: percent(strength(edge)),
+              percent: [percent(strength(edge)), edge.when].filter(Boolean).join("\n"),
               ...(bends ? relative(bends, ...ends) : {}),
             },
             classes: classes.filter(Boolean).join(" "),
@@ -307,14 +315,17 @@ export class GraphView {
 
   /** Numbers of what is shown, in words; programs that test the page read them too. */
   private summarise(all: boolean): void {
-    const arrows = this.part.edges.filter((edge) => !edge.open).length;
-    const open = this.part.edges.length - arrows;
+    const [open, hidden] = [this.part.edges.filter((edge) => edge.open).length, this.part.edges.filter((edge) => edge.bidirected).length];
+    const arrows = this.part.edges.length - open - hidden;
     this.stage.dataset.nodes = String(this.part.nodes.size);
     this.stage.dataset.arrows = String(arrows);
     const shown = percent(this.threshold);
     const lines = `${count(arrows, "arrow")} of at least ${shown}`;
-    const parts = [all ? `${lines} between ${this.data.nodes.length} columns.` : `${lines} around ${this.index.label(this.middle())}, of ${this.edges.filter((edge) => !edge.open).length} in all.`];
-    if (open) parts.push(`${count(open, "line")} without a head: connected, direction open.`);
+    const parts = [all ? `${lines} between ${this.data.nodes.length} columns.` : `${lines} around ${this.index.label(this.middle())}, of ${this.edges.filter((edge) => !edge.open && !edge.bidirected && !onItself(edge)).length} in all.`];
+    if (hidden) parts.push(`${count(hidden, "line")} with two heads: a hidden cause of both is likelier.`);
+    if (open) parts.push(`${count(open, "line")} without a head: connected, ${this.knowsHidden() ? "how is open" : "direction open"}.`);
+    const past = new Set(this.edges.filter(onItself).map((edge) => edge.source)).size;
+    if (past) parts.push(`${count(past, "column")} ${past === 1 ? "depends on its" : "depend on their"} own past: see the list.`);
     const alone = this.data.nodes.length - this.part.nodes.size;
     if (all && alone) parts.push(`${count(alone, "column")} without any ${alone === 1 ? "is" : "are"} not drawn.`);
     if (all && this.edges.length > MOST_EDGES) parts.push(`Only the ${MOST_EDGES} surest lines are drawn.`);
@@ -325,8 +336,8 @@ export class GraphView {
 
   private fit(): void {
     this.cy.fit(undefined, 18);
-    if (this.cy.zoom() > ZOOM.largestFit) {
-      this.cy.zoom(ZOOM.largestFit);
+    if (this.cy.zoom() > LARGEST_FIT) {
+      this.cy.zoom(LARGEST_FIT);
       this.cy.center();
     }
   }
@@ -379,12 +390,16 @@ export class GraphView {
           "button",
           { type: "button", class: "gv-edge", onclick: () => this.chooseEdge(edge.id) },
           h("bdi", {}, this.index.label(edge.source)),
-          h("span", { class: "gv-arrow" }, edge.open ? " — " : " → "),
+          h("span", { class: "gv-arrow" }, edge.open ? " — " : edge.bidirected ? " ↔ " : " → "),
           h("bdi", {}, this.index.label(edge.target)),
+          " ",
           h("strong", {}, percent(strength(edge))),
-          edge.unsettled && h("span", { class: "gv-known" }, `or back ${percent(edge.opposite)}`),
-          edge.doubted && h("span", { class: "gv-doubt" }, "in doubt"),
-          edge.known && h("span", { class: "gv-known" }, "as you said"),
+          edge.when && h("span", { class: "gv-known" }, ` ${edge.when}`),
+          edge.bidirected && h("span", { class: "gv-known" }, ` hidden cause, or an arrow ${percent(edge.probability + edge.opposite)}`),
+          edge.unsettled && !edge.bidirected && edge.opposite >= 0.01 && h("span", { class: "gv-known" }, ` or back ${percent(edge.opposite)}`),
+          !edge.bidirected && edge.hidden >= SHOWN_HIDDEN && h("span", { class: "gv-known" }, ` or a hidden cause ${percent(edge.hidden)}`),
+          edge.doubted && h("span", { class: "gv-doubt" }, " in doubt"),
+          edge.known && h("span", { class: "gv-known" }, " as you said"),
         ),
       );
     const section = (title: string, edges: ShownEdge[], none: string): HTMLElement[] => [
@@ -399,6 +414,9 @@ export class GraphView {
     }
     const id = this.chosen;
     const label = this.index.label(id);
+    const arrows = this.edges.filter((edge) => !edge.open && !edge.bidirected && !onItself(edge));
+    const past = this.edges.filter((edge) => onItself(edge) && edge.source === id);
+    const touching = (edge: ShownEdge): boolean => edge.source === id || edge.target === id;
     fill(
       this.list,
       h(
@@ -407,13 +425,11 @@ export class GraphView {
         h("strong", {}, h("bdi", {}, label)),
         h("button", { type: "button", onclick: () => this.choose(null) }, "Back to all"),
       ),
-      ...section("Causes", this.edges.filter((edge) => !edge.open && edge.target === id), "None is sure enough."),
-      ...section("Effects", this.edges.filter((edge) => !edge.open && edge.source === id), "None is sure enough."),
-      ...section(
-        "Connected, direction open",
-        this.edges.filter((edge) => edge.open && (edge.source === id || edge.target === id)),
-        "None.",
-      ),
+      ...section("Causes", arrows.filter((edge) => edge.target === id), "None is sure enough."),
+      ...section("Effects", arrows.filter((edge) => edge.source === id), "None is sure enough."),
+      ...(past.length ? section("Its own past", past, "") : []),
+      ...(this.knowsHidden() ? section("A hidden cause of both", this.edges.filter((edge) => edge.bidirected && touching(edge)), "None is sure enough.") : []),
+      ...section(this.knowsHidden() ? "Connected, how is open" : "Connected, direction open", this.edges.filter((edge) => edge.open && touching(edge)), "None."),
     );
   }
 }
@@ -430,13 +446,14 @@ function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
-function legend(): HTMLElement {
+function legend(hidden: boolean): HTMLElement {
   return h(
     "p",
     { class: "gv-legend" },
     h("span", { class: "gv-key sure" }, "90 % or more"),
     h("span", { class: "gv-key less" }, "less"),
-    h("span", { class: "gv-key open" }, "direction open (hollow head: likely)"),
+    h("span", { class: "gv-key open" }, hidden ? "how is open (hollow heads: likely)" : "direction open (hollow head: likely)"),
+    hidden && h("span", { class: "gv-key two" }, "hidden cause of both"),
     h("span", { class: "gv-key doubted" }, "in doubt"),
   );
 }
