@@ -9,8 +9,6 @@ import { curve, forest, interval } from "./chart";
 import { arrowKeys, bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
 
 const EVERY = 700;
-/** From less than this share of the work nobody can tell how long the rest takes. */
-const TOO_EARLY = 0.1;
 
 export function run(place: HTMLElement, name: string): () => void {
   const screen = new RunScreen(place, name);
@@ -70,8 +68,8 @@ class RunScreen {
     const progress = job.progress;
     if (progress && progress.share > 0) line.value = progress.share;
     else line.removeAttribute("value");
-    const doing = job.state === "waiting" ? "Waiting for its turn" : job.state === "stopping" ? "Stopping, and keeping what is found" : progress && progress.share > 0 ? `${progress.doing}: ${Math.floor(100 * progress.share)} % done` : "Preparing";
-    const left = progress?.seconds_left && progress.share >= TOO_EARLY && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
+    const doing = job.state === "waiting" ? "Waiting for its turn" : job.state === "stopping" ? "Stopping, and keeping what is found" : progress && progress.share >= 1 ? `Last steps: ${progress.detail}` : progress && progress.share > 0 ? `${progress.doing}: ${Math.floor(100 * progress.share)} % done` : "Preparing";
+    const left = progress?.seconds_left && progress.share < 1 && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
     const said = `${doing}${left}.`;
     if (text.textContent !== said) text.textContent = said;
     stop.disabled = job.state === "stopping";
@@ -114,7 +112,7 @@ class RunScreen {
   private show(result: Result, found: Run, job: Job | null): void {
     const asked = result.asked.question ?? { kind: "all" };
     const arrow = (one: Result["first"][number]): HTMLElement =>
-      h("li", {}, h("bdi", {}, one.source), one.is_open ? " — " : " → ", h("bdi", {}, one.target), " ", h("strong", {}, percent(one.probability)), one.note && h("span", { class: "faint" }, ` ${one.note}`), one.in_doubt ? h("span", { class: "doubt" }, " in doubt") : one.is_open ? h("span", { class: "faint" }, " direction open") : "");
+      h("li", {}, h("bdi", {}, one.source), one.is_open ? " — " : " → ", h("bdi", {}, one.target), " ", h("strong", { class: "share" }, percent(one.probability)), one.note && h("span", { class: "faint" }, ` ${one.note}`), one.in_doubt ? h("span", { class: "doubt" }, " in doubt") : one.is_open ? h("span", { class: "faint" }, " direction open") : "");
     const cards = h(
       "div",
       { class: "cards" },

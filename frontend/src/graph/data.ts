@@ -136,11 +136,11 @@ export interface Part {
   folded: { causes: number; effects: number };
 }
 
-/** Neighbours of the middle that are drawn; the side panel lists all of them. */
-const MOST_NEIGHBOURS = 14;
+/** Neighbours of the middle that are drawn, fewer where the window is small; the side panel lists all of them. */
+export const NEIGHBOURS = [14, 10, 7, 5];
 
 /** What lies within some steps of one column, the surest neighbours first where there are many. */
-export function around(edges: ShownEdge[], middle: string, steps: number): Part {
+export function around(edges: ShownEdge[], middle: string, steps: number, most: number): Part {
   const nodes = new Set([middle]);
   const folded = { causes: 0, effects: 0 };
   let border = [middle];
@@ -153,7 +153,7 @@ export function around(edges: ShownEdge[], middle: string, steps: number): Part 
           ? [edge.target, edge.source]
           : ["", ""];
       if (!here || nodes.has(there)) continue;
-      if (nodes.size > MOST_NEIGHBOURS * (step + 1)) {
+      if (nodes.size > most * (step + 1)) {
         if (step === 0) folded[edge.target === middle ? "causes" : "effects"] += 1;
         continue;
       }

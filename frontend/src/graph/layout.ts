@@ -65,7 +65,8 @@ function stretched(layout: Layout, stage: Size): Layout {
   };
 }
 
-function scale(layout: Size, stage: Size): number {
+/** How large a layout is shown in a window. */
+export function scale(layout: Size, stage: Size): number {
   return Math.min(stage.width / Math.max(layout.width, 1), stage.height / Math.max(layout.height, 1), LARGEST_FIT);
 }
 

@@ -3,9 +3,10 @@
 import cytoscape from "cytoscape";
 import type { Core, EdgeSingular, NodeSingular } from "cytoscape";
 import { fill, h, percent } from "../dom";
-import { GraphIndex, MOST_EDGES, around, everything, onItself, sideBySide, strength } from "./data";
+import { GraphIndex, MOST_EDGES, NEIGHBOURS, around, everything, onItself, sideBySide, strength } from "./data";
 import type { GraphData, Part, ShownEdge } from "./data";
-import { LARGEST_FIT, layered, relative } from "./layout";
+import { LARGEST_FIT, layered, relative, scale } from "./layout";
+import type { Layout, Size } from "./layout";
 import { FONT_SIZE, colours, measured, sheet, wrapped } from "./style";
 
 export interface GraphOptions {
@@ -23,7 +24,7 @@ export interface GraphOptions {
 const READABLE = { nodes: 45, edges: 110, lines: 3 };
 const MOST_ALONE = 45;
 /** Pixels of letters that can still be read. */
-const LEAST_LETTERS = 7;
+const LEAST_LETTERS = 8.5;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
@@ -33,7 +34,7 @@ const SURE = 0.9;
 const SHOWN_HIDDEN = 0.1;
 /** With more columns all of them are drawn as dots, and only those with most lines have their names written. */
 const MOST_BOXES = 80;
-const DOT = { size: { width: 18, height: 18 }, named: 14 };
+const DOT = { size: { width: 18, height: 18 }, named: 14, font: 11 };
 /** What the graph library would put into the page as a style of its own, which a strict policy refuses. */
 const LIBRARY_STYLE = "__________cytoscape_stylesheet";
 
@@ -244,17 +245,17 @@ export class GraphView {
     const stage = { width: this.stage.clientWidth || 600, height: this.stage.clientHeight || 400 };
     const all = this.scope.value === "all";
     const drawn = this.edges.filter((edge) => !onItself(edge));
-    this.part = all
-      ? everything(this.data, drawn, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)
-      : around(drawn, this.middle(), Number(this.scope.value));
-    const labels = new Map([...this.part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
-    const dots = labels.size > MOST_BOXES;
-    const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
-    const named = new Set(dots ? byLines(this.part.edges).slice(0, DOT.named) : []);
-    const layout = layered(this.part, sizes, stage);
+    const parts = all
+      ? [everything(this.data, drawn, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)]
+      : NEIGHBOURS.map((most) => around(drawn, this.middle(), Number(this.scope.value), most));
+    let laid = this.laid(parts[0]!, stage);
+    for (const part of parts.slice(1)) if (FONT_SIZE * scale(laid.layout, stage) < LEAST_LETTERS) laid = this.laid(part, stage);
+    this.part = laid.part;
+    const { labels, sizes, dots, layout } = laid;
     // Dots and their names keep a size on the screen, however large the map is.
     const pixel = Math.max(layout.width / stage.width, layout.height / stage.height, 1);
-    const dot = { width: 7 * pixel, height: 7 * pixel, font: 11 * pixel };
+    const dot = { width: 7 * pixel, height: 7 * pixel, font: DOT.font * pixel };
+    const named = dots ? apart(byLines(this.part.edges), labels, layout, pixel) : new Set<string>();
     const labelled = this.part.edges.length <= MOST_LABELLED;
     const beside = sideBySide(this.part.edges);
     this.cy.batch(() => {
@@ -294,6 +295,13 @@ export class GraphView {
     this.fit();
     this.mark();
     this.summarise(all);
+  }
+
+  private laid(part: Part, stage: Size): { part: Part; labels: Map<string, string>; sizes: Map<string, Size>; dots: boolean; layout: Layout } {
+    const labels = new Map([...part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
+    const dots = labels.size > MOST_BOXES;
+    const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
+    return { part, labels, sizes, dots, layout: layered(part, sizes, stage) };
   }
 
   /** Percentages that would lie on a name or on a surer percentage are left out; the list has them all. */
@@ -440,6 +448,19 @@ function byLines(edges: ShownEdge[]): string[] {
   for (const edge of edges)
     for (const id of [edge.source, edge.target]) degrees.set(id, (degrees.get(id) ?? 0) + strength(edge));
   return [...degrees].sort((a, b) => b[1] - a[1]).map(([id]) => id);
+}
+
+/** The first of these columns whose names, written below their dots, do not lie on each other. */
+function apart(ids: string[], labels: Map<string, string>, layout: Layout, pixel: number): Set<string> {
+  const taken: { id: string; x: number; y: number; width: number; height: number }[] = [];
+  for (const id of ids) {
+    if (taken.length === DOT.named) break;
+    const { x, y } = layout.places.get(id)!;
+    const room = measured(labels.get(id)!);
+    const own = { id, x, y, width: room.width * pixel, height: room.height * pixel };
+    if (taken.every((other) => Math.abs(x - other.x) > (own.width + other.width) / 2 || Math.abs(y - other.y) > (own.height + other.height) / 2)) taken.push(own);
+  }
+  return new Set(taken.map((one) => one.id));
 }
 
 function count(number: number, word: string): string {

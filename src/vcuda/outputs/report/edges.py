@@ -60,7 +60,7 @@ def first_edges(request: Request) -> Html:
             said = [name(edge.source), " drives ", name(edge.target)]
         said.append(f", {edge.note}: " if edge.note else ": ")
         doubt = tag("span", " in doubt", class_="doubt") if edge.in_doubt else Html()
-        items.append(tag("li", *said, tag("strong", in_percent(edge.probability)), doubt))
+        items.append(tag("li", *said, tag("strong", in_percent(edge.probability), class_="share"), doubt))
     return tag("ul", *items) if items else Html()
 
 
