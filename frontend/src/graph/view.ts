@@ -28,6 +28,8 @@ const LEAST_LETTERS = 8.5;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
+/** Room that the head of an arrow and some of its line need beside a percentage. */
+const HEAD = 14;
 const ZOOM = { least: 0.05, most: 3 };
 const SURE = 0.9;
 /** A hidden cause that is less probable is not named beside an arrow. */
@@ -304,7 +306,7 @@ export class GraphView {
     return { part, labels, sizes, dots, layout: layered(part, sizes, stage) };
   }
 
-  /** Percentages that would lie on a name or on a surer percentage are left out; the list has them all. */
+  /** Percentages that would lie on a name, on a surer percentage or on a whole arrow are left out; the list has them all. */
   private unclutter(): void {
     const labelled = this.cy.edges(".labelled");
     labelled.boundingBox({}); // so that every label has its place
@@ -316,7 +318,9 @@ export class GraphView {
         (other) =>
           own.x1 + inside < other.x2 && other.x1 < own.x2 - inside && own.y1 + inside < other.y2 && other.y1 < own.y2 - inside,
       );
-      if (overlaps) edge.removeClass("labelled");
+      const [from, to] = [edge.sourceEndpoint(), edge.targetEndpoint()];
+      const hidesArrow = Math.abs(to.x - from.x) < own.w + HEAD && Math.abs(to.y - from.y) < own.h + HEAD;
+      if (overlaps || hidesArrow) edge.removeClass("labelled");
       else taken.push(own);
     });
   }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report.sections import Request, Section, Told
+from vcuda.outputs.report.sections import Request, Section, Told, in_short
 from vcuda.posterior.posterior import Posterior
 
 # Changes that a table shows, and how probable they must be; sure ones stand on the first screen.
@@ -32,7 +32,6 @@ def changes(posterior: Posterior) -> Told | None:
     if not changes:
         sentences.append(f"No change has a probability of {SHOWN} or more.")
     sure = [f"{site} changed {column}" for site, column, likely in changes if likely >= SURE]
-    more = " and more" if len(sure) > MOST_NAMED else ""
     return Told(
         id="changes",
         title="What environments changed",
@@ -41,5 +40,5 @@ def changes(posterior: Posterior) -> Told | None:
         head=("environment", "column", "probability"),
         rows=[(site, column, f"{likely:.2f}") for site, column, likely in changes[:MOST_ROWS]],
         numbers=(2,),
-        found=(f"Surely changed by environments: {'; '.join(sure[:MOST_NAMED])}{more}.",) if sure else (),
+        found=in_short("Surely changed by environments", sure, MOST_NAMED),
     )

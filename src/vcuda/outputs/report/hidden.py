@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.html import paragraphs
-from vcuda.outputs.report.sections import Request, Section, Told
+from vcuda.outputs.report.sections import Request, Section, Told, in_short
 from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Posterior
 
@@ -28,7 +28,6 @@ def hidden_causes(posterior: Posterior) -> Told | None:
     found = posterior.pairs(minimum=SHOWN)
     sure = found[found.bidirected >= SURE]
     named = [f"{first} and {second}" for first, second in zip(sure.source, sure.target, strict=True)]
-    more = " and more" if len(named) > MOST_NAMED else ""
     return Told(
         id="hidden-causes",
         title="Hidden causes",
@@ -40,5 +39,5 @@ def hidden_causes(posterior: Posterior) -> Told | None:
             for first, second, *shares in found.head(MOST_ROWS).itertuples(index=False, name=None)
         ],
         numbers=(2, 3, 4, 5),
-        found=(f"Probably joined by a hidden cause: {'; '.join(named[:MOST_NAMED])}{more}.",) if named else (),
+        found=in_short("Probably joined by a hidden cause", named, MOST_NAMED),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -97,6 +97,12 @@ class Told(NamedTuple):
         shown = (table(self.head, rows, right=self.numbers),) if rows else ()
         body = joined((paragraphs(self.sentences), *shown, *more))
         return Section(self.id, self.title, body, link=self.link, found=self.found)
+
+
+def in_short(lead: str, named: Sequence[str], most: int) -> tuple[str, ...]:
+    """A sentence for the first screen that names the first of several findings; none where there are none."""
+    more = " and more" if len(named) > most else ""
+    return (f"{lead}: {'; '.join(named[:most])}{more}.",) if named else ()
 
 
 Maker = Callable[[Request], Section | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.html import name, paragraphs, table, tag
-from vcuda.outputs.report.sections import Request, Section, Told
+from vcuda.outputs.report.sections import Request, Section, Told, in_short
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.impulses import ImpulseResponse, impulse_response
 
@@ -49,7 +49,6 @@ def over_time(posterior: Posterior) -> Told | None:
         for source, target, lag, likely in edges
         if lag and source != target and likely >= SURE
     ]
-    more = " and more" if len(later) > MOST_PAIRS else ""
     return Told(
         id="time",
         title="Over time",
@@ -60,7 +59,7 @@ def over_time(posterior: Posterior) -> Told | None:
             (source, target, lagged.later(lag), f"{likely:.2f}") for source, target, lag, likely in edges[:MOST_ROWS]
         ],
         numbers=(3,),
-        found=(f"With a delay, surely: {'; '.join(later[:MOST_PAIRS])}{more}.",) if later else (),
+        found=in_short("With a delay, surely", later, MOST_PAIRS),
     )
 
 
