@@ -198,7 +198,8 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
         nonlocal shown, before
         note = remaining(progress)
         tenth = int(10 * progress.done / progress.total)
-        if progress.done == 0:
+        # Before anything is done, and when all is done but the checks and the files, only what is being done is known.
+        if progress.done == 0 or (progress.done == progress.total and not note):
             if progress.detail != before:
                 before = progress.detail
                 say(console, f"{before[:1].upper()}{before[1:]} ...")
