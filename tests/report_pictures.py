@@ -19,7 +19,7 @@ from PIL import Image
 import vcuda
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
-DESKTOP, PHONE, SHOWN_WIDTH, COLOURS = (1280, 900), (390, 844), 900, 200
+DESKTOP, PHONE, SHOWN_WIDTH, COLOURS = (1280, 900), (390, 844), 1000, 200
 THINGS = ("order", "visit", "price", "stock", "click", "basket", "return", "delivery", "campaign", "discount", "email")
 SIDES = ("count", "rate", "value", "delay", "score", "share", "total", "index", "level", "time", "cost", "size", "age")
 PLACES = ("", "_north", "_south")
@@ -58,17 +58,29 @@ def write(image: Image.Image, name: str) -> None:
     small.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(FIGURES / name, optimize=True)
 
 
+def beside(images: list[Image.Image]) -> Image.Image:
+    """Several pictures in a row, as high as the highest."""
+    gap = 24
+    whole = Image.new("RGB", (sum(one.width + gap for one in images) - gap, max(one.height for one in images)), "#888")
+    at = 0
+    for one in images:
+        whole.paste(one, (at, 0))
+        at += one.width + gap
+    return whole
+
+
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
     program = installed()
     assert program is not None, "there is no Chromium here"
     browser = Browser(program)
+    phones = []
     for columns in (11, 30, 100, 200):
         report = folder / f"report-{columns}.html"
         fitted(columns, folder).report(report, curves=0)
         write(picture(browser, report, DESKTOP), f"report-{columns}.png")
-        if columns == 30:
-            write(picture(browser, report, PHONE), "report-phone.png")
+        phones.append(picture(browser, report, PHONE))
+    write(beside(phones), "report-phone.png")
     browser.close()
 
 

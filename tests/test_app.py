@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,15 +16,17 @@ import pytest
 from test_hostile_outputs import NAMES, WORDS, hostile_run
 from test_import import HEAVY, modules_after
 
+import vcuda
 from vcuda.app import answers
 from vcuda.app.folder import Folder, safe_name
 from vcuda.app.guard import HEADERS
 from vcuda.app.jobs import Jobs
 from vcuda.app.server import App, application
 from vcuda.app.workers import RefusedError, Workers
-from vcuda.errors import ConfigError, DataError, RunError
+from vcuda.errors import ConfigError, DataError, RunError, VcudaError
 
 RUN = Path(__file__).parent / "fixtures" / "run-format-1" / "exact-linear"
+HIDDEN = RUN.parent / "hidden-causes"
 TOKEN, HOST = "a-token-of-a-test", "127.0.0.1:8123"
 COOKIE = ("cookie", f"vcuda-8123={TOKEN}")
 OWN = (COOKIE, ("origin", f"http://{HOST}"), ("sec-fetch-site", "same-origin"))
@@ -375,6 +378,146 @@ def test_the_command_of_a_fit_repeats_what_was_asked(tmp_path):
     checked = answers.QUESTIONS["check_knowledge"](known, ["a", "b", "c, d"])
     assert "1 edge required" in checked["sentence"]
     assert answers.QUESTIONS["read_knowledge"]("k.toml", checked["toml"])["required"] == [["a", "b"]]
+
+
+# ---- what a row is
+
+
+def write_months(path):
+    """Visits follow the advertising of the month before, in two shops that have levels of their own."""
+    rng, lines = random.Random(0), ["month,shop,ads,visits,open"]
+    for shop, level in (("north", 0.0), ("south", 9.0)):
+        before = 0.0
+        for month in range(60):
+            ads = rng.gauss(0, 1)
+            visits = level + 0.9 * before + rng.gauss(0, 0.5)
+            days = "yes" if rng.random() < 0.5 else "no"
+            lines.append(f"{2020 + month // 12}-{month % 12 + 1:02d},{shop},{ads:.3f},{visits:.3f},{days}")
+            before = ads
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def months(tmp_path_factory):
+    return write_months(tmp_path_factory.mktemp("months") / "months.csv")
+
+
+def taken_as(table, **options):
+    return answers.QUESTIONS["inspect"](table, {"exclude": ["open"], **options})
+
+
+def test_rows_that_are_steps_in_time_are_described_before_the_fit(months):
+    found = taken_as(months, lags=2, time="month", unit="shop")
+    assert [one["name"] for one in found["columns"]] == ["ads", "visits"]
+    assert "2 units" in found["taken_as"][0]
+    assert "2 steps before it" in found["taken_as"][0]
+    assert "found by the fit" in taken_as(months, lags="auto", time="month", unit="shop")["taken_as"][0]
+
+
+def test_rows_from_several_places_are_described_before_the_fit(months):
+    found = taken_as(months, contexts=["shop"], exclude=["open", "month"])
+    assert [one["name"] for one in found["columns"]] == ["ads", "visits"]
+    assert "2 environments, by 'shop'" in found["taken_as"][0]
+
+
+def test_what_a_row_is_becomes_options_of_the_command(tmp_path):
+    def words(**options):
+        return answers.QUESTIONS["request"]("t.csv", options, None, str(tmp_path / "k.toml"), "run")["words"][5:]
+
+    # What has its default is not said.
+    steps = {"lags": 2, "time": "month", "unit": "", "season": "auto", "trend": "none", "contemporaneous": False}
+    assert words(**steps) == ["--lags", "2", "--time", "month", "--trend", "none", "--no-contemporaneous"]
+    assert words(contexts=["shop"], reference="north", changes="mechanisms") == [
+        *("--contexts", "shop", "--reference", "north")
+    ]
+    assert words(hidden=True) == ["--hidden"]
+    assert words(hidden=False, lags="", contexts=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"time": "month"}, "time is for rows that are steps in time"),
+        ({"lags": 2, "time": "shop"}, "which is no time"),
+        ({"lags": 2, "time": "month"}, "unit="),
+        ({"lags": 2, "time": "mnth"}, "there is no column 'mnth'"),
+        ({"lags": 500}, "lags must be"),
+        ({"lags": {"a": 1}}, "lags must be"),
+        ({"lags": 2, "season": 9999}, "season of 9999 steps"),
+        ({"lags": 1, "resample": "fortnight", "time": "month"}, "resample must be"),
+        ({"lags": 1, "contexts": ["shop"]}, "contexts= is for independent rows"),
+        ({"lags": 1, "hidden": True, "exclude": ["open", "shop", "month"]}, "does not go with lags"),
+        ({"contexts": ["visits"]}, "an environment of its own"),
+        ({"contexts": ["shop"], "reference": "west"}, "no such environment"),
+        ({"contexts": ["shop"], "hidden": True}, "does not go with contexts"),
+        ({"changes": "shifts"}, "give contexts"),
+        ({"changes": "all"}, "changes must be"),
+        ({"hidden": True}, "leave out columns of labels, of levels and of yes and no"),
+        ({"hidden": "yes"}, "hidden must be"),
+    ],
+)
+def test_what_rows_cannot_be_is_refused_with_a_sentence(months, options, said):
+    with pytest.raises(VcudaError) as refused:
+        taken_as(months, **options)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_arrows_of_a_series_have_their_lags(months, tmp_path):
+    posterior = vcuda.fit(
+        months, lags=1, time="month", unit="shop", exclude=["open"], model="linear", checks=False, robust=False
+    )
+    posterior.save(run := tmp_path / "run")
+    found = answers.result(str(run))
+    json.dumps(found, allow_nan=False)
+    assert found["names"] == ["ads", "visits"]
+    assert found["when"] == ["at once", "1 month later"]
+    later = {(source, target): likely for source, target, likely, _, _, lag, _ in found["edges"] if lag == 1}
+    assert later["ads", "visits"] > 0.99
+    first = found["first"][0]
+    assert (first["source"], first["target"], first["note"]) == ("ads", "visits", "1 month later")
+    (told,) = found["told"]
+    assert told["table"]["rows"][0] == ["ads", "visits", "1 month later", "1.00"]
+    assert "ads acts on visits 1 month later" in found["found_more"][0]
+    effect = answers.effect(str(run), "ads", "visits")
+    assert effect["later"] == "months"
+    assert 0.7 < effect["curve"][1]["mean"] < 1.1
+    assert set(found["cannot"]) == {"why", "next"}
+    page = answers.download(str(run), "report", {})["text"]
+    assert "<bdi>ads</bdi> drives <bdi>visits</bdi>, 1 month later" in page
+
+
+def test_a_result_says_what_places_changed(months, tmp_path):
+    posterior = vcuda.fit(
+        months, contexts="shop", exclude=["open", "month"], model="linear", checks=False, robust=False
+    )
+    posterior.save(run := tmp_path / "run")
+    found = answers.result(str(run))
+    (told,) = found["told"]
+    assert told["id"] == "changes"
+    assert told["table"]["rows"][0][:2] == ["south", "visits"]
+    assert "south changed visits" in found["found_more"][0]
+    assert set(found["cannot"]) == {"why"}
+    assert answers.effect(str(run), "ads", "visits")["answer"]
+
+
+def test_a_result_has_hidden_causes_beside_arrows():
+    found = answers.result(str(HIDDEN))
+    json.dumps(found, allow_nan=False)
+    pairs = vcuda.Posterior.load(HIDDEN).pairs(minimum=0.01)
+    assert len(found["edges"]) == 2 * len(pairs)
+    hidden = {frozenset(edge[:2]): edge[6] for edge in found["edges"]}
+    for source, target, likely in zip(pairs.source, pairs.target, pairs.bidirected, strict=True):
+        assert hidden[frozenset((source, target))] == pytest.approx(likely, abs=1e-4)
+    assert "or a hidden one" in found["found"]
+    assert [one["id"] for one in found["told"]] == ["hidden-causes"]
+    assert set(found["cannot"]) == {"why", "effects", "next"}
+    names = found["names"]
+    for question in (answers.effect, lambda *asked: answers.why(*asked, None)):
+        with pytest.raises(ConfigError):
+            question(str(HIDDEN), names[0], names[1])
+    assert answers.drivers(str(HIDDEN), names[-1])["target"] == names[-1]
 
 
 # ---- processes

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from test_app import HIDDEN, write_months
 from test_hostile_outputs import NAMES, hostile_run
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 DESKTOP, PHONE = (1280, 900), (390, 844)
 TAB, ENTER, SPACE = ("Tab", 9), ("Enter", 13, "\r"), (" ", 32, " ")
 DOWN, UP, END = ("ArrowDown", 40), ("ArrowUp", 38), ("End", 35)
+REFUSED = "status of 400"
 ARROWS = "Number(document.querySelector('.gv-stage').dataset.arrows)"
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -64,7 +66,7 @@ class Served:
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("app") / "runs"
     app = Served(folder)
-    for name in ("exact-linear", "exact-gp"):
+    for name in ("exact-linear", "exact-gp", HIDDEN.name):
         shutil.copytree(RUNS / name, folder / name)
     yield app
     app.close()
@@ -77,9 +79,9 @@ def visit(browser, served, size, hash_=""):
         browser.run(f"location.hash = {json.dumps(hash_)}")
 
 
-def is_quiet(browser, served):
-    """No complaint in the console, and no request to anybody else."""
-    assert browser.complaints == []
+def is_quiet(browser, served, *, but=None):
+    """No complaint in the console ``but`` those with these words, and no request to anybody else."""
+    assert [complaint for complaint in browser.complaints if but is None or but not in complaint] == []
     assert all(address.startswith((served.origin, "blob:", "data:")) for address in browser.requests)
 
 
@@ -270,6 +272,89 @@ def test_with_the_keyboard_alone_on_a_narrow_screen(browser, served, tmp_path):
     is_quiet(browser, served)
 
 
+def test_rows_are_steps_in_time_or_come_from_several_places(browser, served, tmp_path):
+    write_months(tmp_path / "months.csv")
+    visit(browser, served, DESKTOP)
+    browser.drop("#drop", tmp_path / "months.csv")
+    browser.wait("document.querySelectorAll('.column').length === 5")
+    browser.click("[data-column='open'] input")
+    browser.wait("document.querySelector('[data-column=open]').classList.contains('out')")
+    browser.click("#tab-rows")
+
+    # What cannot be is one sentence, and there is nothing to start.
+    browser.click("#row-is-time")
+    browser.pick("#rows-time", "shop")
+    browser.wait("document.querySelector('.problem')?.textContent.includes('which is no time')")
+    assert browser.run("document.querySelector('#start').disabled && !document.querySelector('#ask .problem')")
+    browser.pick("#rows-time", "month")
+    browser.pick("#rows-unit", "shop")
+    browser.pick("#rows-lags", "1")
+    browser.wait("document.querySelector('#rows-said').textContent.includes('2 units')")
+    assert browser.run("document.querySelector('#question-target').disabled && !document.querySelector('.problem')")
+    assert browser.run("document.querySelector('[data-column=month] input').disabled")
+    browser.click("#start")
+    browser.wait("document.querySelector('.gv-stage canvas')", seconds=400)
+    assert "ads → visits > 99 % 1 month later" in browser.run("document.querySelector('.gv-edge').innerText")
+    browser.click(".gv-edge")
+    browser.wait("!document.querySelector('#edge').hidden")
+    assert browser.run("!document.querySelector('#why') && document.querySelector('#edge').innerText.includes('later')")
+    browser.click("#edge-effect")
+    browser.wait("document.querySelector('#edge svg.chart')", seconds=60)
+    assert "months after ads" in browser.run("document.querySelector('#edge svg.chart').textContent")
+    browser.click("#tab-time")
+    assert browser.run("document.querySelector('#panel-time tbody').rows[0].innerText").startswith("ads")
+    is_quiet(browser, served, but=REFUSED)
+
+    # The same table as rows of two shops, at 390 pixels; the column must be said first.
+    visit(browser, served, PHONE, "#/table/months.csv")
+    browser.wait("document.querySelectorAll('.column').length === 5")
+    browser.click("#tab-rows")
+    browser.click("#row-is-places")
+    browser.wait("document.querySelector('#rows-place')")
+    browser.click("#start")
+    browser.wait("document.querySelector('#start-said')?.textContent.includes('says where a row comes from')")
+    browser.pick("#rows-place", "shop")
+    browser.wait("document.querySelector('#rows-said').textContent.includes('2 environments')")
+    fits(browser, PHONE[0])
+    browser.click("#start")
+    browser.wait("document.querySelector('#tab-changes')", seconds=400)
+    browser.click("#tab-changes")
+    assert browser.run("document.querySelector('#panel-changes tbody').rows[0].innerText").startswith("south")
+    fits(browser, PHONE[0])
+    is_quiet(browser, served, but=REFUSED)
+    for run in ("months", "months-2"):
+        made = json.loads((served.folder / run / "config.json").read_text())
+        assert "open" not in made["names"]
+
+
+def test_hidden_causes_are_lines_with_two_heads(browser, served, tmp_path):
+    visit(browser, served, PHONE, f"#/run/{HIDDEN.name}")
+    browser.wait("document.querySelector('.gv-stage canvas')")
+    browser.run("document.querySelector('.gv-threshold').focus()")
+    browser.press("Home", 36)
+    browser.wait("document.querySelector('.gv-list').textContent.includes('↔')")
+    assert "hidden cause of both" in browser.run("document.querySelector('.gv-legend').textContent")
+    browser.click(".gv-edge")
+    browser.wait("!document.querySelector('#edge').hidden")
+    assert "no effects" in browser.run("document.querySelector('#edge').textContent")
+    for tab in ("hidden-causes", "effects", "next"):
+        browser.click(f"#tab-{tab}")
+        assert browser.run(f"document.querySelector('#panel-{tab} p').textContent")
+        fits(browser, PHONE[0])
+    # Labels and yes/no are refused before the fit, in words of the page.
+    browser.run("location.hash = '#/'")
+    browser.wait("document.querySelector('#drop')")
+    browser.drop("#drop", write_table(tmp_path / "labels.csv", rows=40))
+    browser.wait("document.querySelector('#start:not([disabled])')")
+    browser.click("#tab-rows")
+    browser.click("#rows-hidden-box")
+    browser.wait("document.querySelector('.problem')")
+    said = browser.run("document.querySelector('.problem').textContent")
+    assert "leave out columns of labels" in said
+    assert "--" not in said
+    is_quiet(browser, served, but=REFUSED)
+
+
 def test_two_runs_are_compared_in_a_second_tab(browser, served):
     visit(browser, served, PHONE, "#/compare/exact-linear/exact-gp")
     browser.wait("document.querySelector('#comparison, .problem')")
@@ -352,6 +437,11 @@ def test_axe_finds_nothing_serious(browser, served, size, tmp_path):
         assert [one for one in found if one[0] in ("critical", "serious")] == [], screen
 
     check("table")
+    for rows in ("places", "time"):
+        browser.click("#tab-rows")
+        browser.click(f"#row-is-{rows}")
+        browser.wait("document.querySelector('.rows-more select')")
+        check(f"rows, {rows}")
     browser.click("#tab-known")
     browser.wait("document.querySelector('#known-stage canvas')")
     check("known")
@@ -360,6 +450,11 @@ def test_axe_finds_nothing_serious(browser, served, size, tmp_path):
         browser.run("location.hash = '#/'")
         browser.wait("document.querySelector('#drop')")
         check(f"home, {theme}")
+        browser.run(f"location.hash = '#/run/{HIDDEN.name}'")
+        browser.wait("document.querySelector('.gv-stage canvas')")
+        check(f"hidden causes, {theme}")
+        browser.click("#tab-hidden-causes")
+        check(f"pairs with hidden causes, {theme}")
         browser.run("location.hash = '#/run/exact-gp'")
         browser.wait("document.querySelector('.gv-stage canvas')")
         browser.click(".gv-edge")

@@ -689,10 +689,8 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
 
     lines = shown(force_terminal=False).splitlines()
     assert lines[0] == "Preparing ..."
-    # The pace is known from the second report on: 5 %, and then one line a tenth.
-    assert [line.split("%")[0] for line in lines[1:]] == ["Fitting: 5"] + [
-        f"Fitting: {share}" for share in range(10, 101, 10)
-    ]
+    # The pace is known from the first tenth on, and then there is one line a tenth.
+    assert [line.split("%")[0] for line in lines[1:]] == [f"Fitting: {share}" for share in range(10, 101, 10)]
     assert all(line.endswith("left; learning [b]") for line in lines[1:])
 
 

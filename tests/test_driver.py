@@ -15,7 +15,7 @@ from vcuda.infer.checkpoint_files import Checkpoint, CheckpointFiles
 from vcuda.infer.driver import run
 from vcuda.infer.engine import Engine, Info, Plan, Problem, interrupted
 from vcuda.infer.engines import ENGINES
-from vcuda.infer.progress import Clock, Pace
+from vcuda.infer.progress import Clock, Pace, Progress, Remaining
 from vcuda.infer.workers import Serial
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status
@@ -167,6 +167,25 @@ def test_the_seconds_left_are_reported():
     assert seen[0].seconds_left is None, "nothing is known of the pace yet"
     assert seen[1].seconds_left == pytest.approx(8 * 0.02)
     assert seen[-1].seconds_left == 0
+
+
+def test_the_time_left_is_of_the_whole_work_and_not_of_its_last_part(clock):
+    """Twelve parts of a second each, whose steps begin anew within the part; before them ten seconds in two steps."""
+    remaining, total = Remaining(), 22.0
+    assert remaining.seconds(Progress(0, total, "comparing")) is None
+    clock.sleep(0.5)
+    assert remaining.seconds(Progress(0.1, total, "comparing")) is None, "too early to tell: the first step is slow"
+    clock.sleep(9.5)
+    assert remaining.seconds(Progress(10, total, "comparing")) == pytest.approx(12)
+    for part in range(12):
+        for step in ("scoring", "drawing"):
+            assert remaining.seconds(Progress(10 + part, total, step)) == pytest.approx(12 - part, abs=1.6)
+            clock.sleep(0.5)
+            assert remaining.seconds(Progress(10 + part + 1, total, step)) == pytest.approx(11 - part, abs=1.6)
+    assert remaining.seconds(Progress(22, total, "done")) == 0
+    assert remaining.seconds(Progress(0, 1, "other work")) is None
+    clock.sleep(100)
+    assert remaining.seconds(Progress(0.01, 1, "other work")) == pytest.approx(9900), "said late rather than never"
 
 
 def test_the_seconds_left_end_at_the_deadline(clock):

@@ -228,7 +228,11 @@ def test_the_command_fits_with_hidden_causes(table, tmp_path, run):
     ("change", "options", "sentence"),
     [
         (lambda table: pd.concat([table.add_suffix(str(k)) for k in range(4)], axis=1), {}, "at most 15 columns"),
-        (lambda table: table.assign(f=list("xyz") * 20), {}, "leave out columns of labels and of yes and no"),
+        (
+            lambda table: table.assign(f=list("xyz") * 20),
+            {},
+            "leave out columns of labels, of levels and of yes and no",
+        ),
         (lambda table: table.mask(table > 2), {}, "missing values"),
         (lambda table: table, {"model": "gp"}, "its functions are linear"),
         (lambda table: table, {"noise": "equal"}, "every column has its own"),

@@ -69,6 +69,8 @@ export interface Inspected {
   sampled: boolean;
   columns: Column[];
   notes: string[];
+  /** How the rows are taken, in sentences. */
+  taken_as: string[];
   interventions: string | null;
 }
 
@@ -92,9 +94,17 @@ export interface Table {
 export interface Result {
   names: string[];
   kinds: string[] | null;
-  edges: [string, string, number, boolean, boolean][];
+  /** Ends, probability, in doubt, known, lag, probability of a hidden cause. */
+  edges: [string, string, number, boolean, boolean, number, number][];
+  /** Lags in words, of rows that are steps in time. */
+  when: string[] | null;
+  /** What only some fits have to tell. */
+  told: { id: string; title: string; sentences: string[]; table: Table }[];
+  /** Questions that this result does not answer, each with a sentence. */
+  cannot: { why?: string; effects?: string; next?: string };
   found: string;
-  first: { source: string; target: string; is_open: boolean; probability: number; in_doubt: boolean }[];
+  found_more: string[];
+  first: { source: string; target: string; is_open: boolean; probability: number; in_doubt: boolean; note: string }[];
   sure: string[];
   wrong: string[];
   verdict: string;
@@ -136,6 +146,8 @@ export interface Effect {
   before?: string;
   after?: string;
   curve?: { x: number; mean: number; low: number; high: number }[];
+  /** What steps are called where the curve says what follows later. */
+  later?: string;
   tables: Table[];
 }
 

@@ -71,11 +71,12 @@ export function forest(drivers: Driver[], target: string): SVGElement {
   );
 }
 
-/** The expected outcome when the cause is set to x. */
+/** The expected outcome when the cause is set to x; or how much it changes so many steps later. */
 export function curve(effect: Effect): SVGElement {
   const points = effect.curve ?? [];
   const [width, height, left, bottom] = [560, 300, 62, 46];
-  const ys = points.flatMap((point) => [point.low, point.high]);
+  const { later } = effect;
+  const ys = points.flatMap((point) => [point.low, point.high]).concat(later ? [0] : []);
   const [x0, x1, y0, y1] = [points[0]!.x, points[points.length - 1]!.x, Math.min(...ys), Math.max(...ys)];
   const x = (value: number): number => left + ((value - x0) / (x1 - x0 || 1)) * (width - left - 14);
   const y = (value: number): number => height - bottom - ((value - y0) / (y1 - y0 || 1)) * (height - bottom - 14);
@@ -83,15 +84,16 @@ export function curve(effect: Effect): SVGElement {
   const band = line([...points.map((p): [number, number] => [p.x, p.low]), ...points.toReversed().map((p): [number, number] => [p.x, p.high])]);
   return svg(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": `Expected ${effect.outcome} when ${effect.cause} is set to values from ${short(x0)} to ${short(x1)}` },
+    { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": later ? `Change of ${effect.outcome} ${short(x0)} to ${short(x1)} ${later} after ${effect.cause} was one unit higher` : `Expected ${effect.outcome} when ${effect.cause} is set to values from ${short(x0)} to ${short(x1)}` },
+    later && svg("line", { x1: left, x2: width - 14, y1: y(0), y2: y(0), class: "zero" }),
     svg("path", { d: `${band}Z`, class: "band" }),
     svg("path", { d: line(points.map((p): [number, number] => [p.x, p.mean])), class: "curve" }),
     svg("line", { x1: left, x2: width - 14, y1: height - bottom, y2: height - bottom, class: "axis" }),
     svg("line", { x1: left, x2: left, y1: 14, y2: height - bottom, class: "axis" }),
     ticks(x0, x1).map((at) => svg("text", { x: x(at), y: height - bottom + 16, "text-anchor": "middle" }, short(at))),
     ticks(y0, y1).map((at) => svg("text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, short(at))),
-    svg("text", { x: (width + left) / 2, y: height - 8, "text-anchor": "middle", class: "axis-name" }, `${clip(effect.cause)} is set to`),
-    svg("text", { x: left, y: 10, "text-anchor": "start", class: "axis-name" }, `expected ${clip(effect.outcome)}`),
+    svg("text", { x: (width + left) / 2, y: height - 8, "text-anchor": "middle", class: "axis-name" }, later ? `${later} after ${clip(effect.cause)} was one unit higher` : `${clip(effect.cause)} is set to`),
+    svg("text", { x: left, y: 10, "text-anchor": "start", class: "axis-name" }, `${later ? "change of" : "expected"} ${clip(effect.outcome)}`),
   );
 }
 

@@ -19,8 +19,8 @@ export async function load<T>(place: HTMLElement, doing: string, promise: Promis
 /** A sentence about what went wrong. */
 export function problem(error: unknown): HTMLElement {
   const lines = error instanceof Refused && error.faults.length > 1 ? error.faults : [error instanceof Error ? error.message : String(error)];
-  if (!(error instanceof Refused)) console.error(error);
-  return h("div", { class: "problem", role: "alert" }, lines.map((line) => h("p", {}, line)));
+  if (error instanceof Error && !(error instanceof Refused)) console.error(error);
+  return h("div", { class: "problem", role: "alert" }, lines.map((line) => h("p", {}, plainNote(line))));
 }
 
 export function dataTable(table: Table): HTMLElement {
@@ -120,9 +120,9 @@ export function field(label: string, control: HTMLElement): HTMLElement {
   return h("label", { class: "field" }, h("span", {}, label), control);
 }
 
-/** A note on a table without the options of Python and the command line, which have no place on a page. */
+/** A note or a refusal without the options of Python and the command line, which have no place on a page. */
 export function plainNote(note: string): string {
-  return note.replace(/ \((?:[a-z_]+=(?:\.\.\.)?, )?--[a-z-]+\)/g, "");
+  return note.replace(/ \((?:[a-z_]+=(?:\.\.\.|\w*)(?:, --[a-z-]+)?|--[a-z-]+)\)/g, "");
 }
 
 /** Left and right lead from one tab to the next, as people expect of tabs. */

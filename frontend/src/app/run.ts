@@ -9,8 +9,6 @@ import { curve, forest, interval } from "./chart";
 import { arrowKeys, bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
 
 const EVERY = 700;
-/** From less than this share of the work nobody can tell how long the rest takes. */
-const TOO_EARLY = 0.1;
 
 export function run(place: HTMLElement, name: string): () => void {
   const screen = new RunScreen(place, name);
@@ -70,8 +68,8 @@ class RunScreen {
     const progress = job.progress;
     if (progress && progress.share > 0) line.value = progress.share;
     else line.removeAttribute("value");
-    const doing = job.state === "waiting" ? "Waiting for its turn" : job.state === "stopping" ? "Stopping, and keeping what is found" : progress && progress.share > 0 ? `${progress.doing}: ${Math.floor(100 * progress.share)} % done` : "Preparing";
-    const left = progress?.seconds_left && progress.share >= TOO_EARLY && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
+    const doing = job.state === "waiting" ? "Waiting for its turn" : job.state === "stopping" ? "Stopping, and keeping what is found" : progress && progress.share >= 1 ? `Last steps: ${progress.detail}` : progress && progress.share > 0 ? `${progress.doing}: ${Math.floor(100 * progress.share)} % done` : "Preparing";
+    const left = progress?.seconds_left && progress.share < 1 && job.state === "running" ? `, at most ${duration(progress.seconds_left)} left` : "";
     const said = `${doing}${left}.`;
     if (text.textContent !== said) text.textContent = said;
     stop.disabled = job.state === "stopping";
@@ -114,19 +112,20 @@ class RunScreen {
   private show(result: Result, found: Run, job: Job | null): void {
     const asked = result.asked.question ?? { kind: "all" };
     const arrow = (one: Result["first"][number]): HTMLElement =>
-      h("li", {}, h("bdi", {}, one.source), one.is_open ? " — " : " → ", h("bdi", {}, one.target), " ", h("strong", {}, percent(one.probability)), one.in_doubt ? h("span", { class: "doubt" }, " in doubt") : one.is_open ? h("span", { class: "faint" }, " direction open") : "");
+      h("li", {}, h("bdi", {}, one.source), one.is_open ? " — " : " → ", h("bdi", {}, one.target), " ", h("strong", { class: "share" }, percent(one.probability)), one.note && h("span", { class: "faint" }, ` ${one.note}`), one.in_doubt ? h("span", { class: "doubt" }, " in doubt") : one.is_open ? h("span", { class: "faint" }, " direction open") : "");
     const cards = h(
       "div",
       { class: "cards" },
-      h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", {}, result.found), h("ul", { class: "plain" }, result.first.map(arrow))),
+      h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", {}, result.found), h("ul", { class: "plain" }, result.first.map(arrow)), result.found_more.map((line) => h("p", {}, line))),
       h("section", { class: "card" }, h("h2", {}, "How sure it is"), result.sure.map((line) => h("p", {}, line))),
       h("section", { class: `card verdict ${result.status}` }, h("h2", {}, "What could be wrong"), h("p", {}, h("strong", {}, `${result.verdict}.`)), result.wrong.map((line) => h("p", {}, line))),
     );
     const panels: [string, string, (panel: HTMLElement) => void][] = [
       ["graph", "Graph", (panel) => this.graph(panel, result)],
+      ...result.told.map((one): [string, string, (panel: HTMLElement) => void] => [one.id, one.title, (panel) => panel.append(...one.sentences.map((line) => h("p", {}, line)), one.table.rows.length ? dataTable(one.table) : "")]),
       ["effects", "Effects", (panel) => this.effects(panel, result)],
       ["checks", "Checks", (panel) => this.checks(panel, result)],
-      ["next", "Next experiment", (panel) => this.experiments(panel)],
+      ["next", "Next experiment", (panel) => (result.cannot.next ? panel.append(h("p", {}, result.cannot.next)) : this.experiments(panel))],
       ["downloads", "Downloads", (panel) => this.downloads(panel, result)],
     ];
     const first = asked.kind === "all" ? "graph" : "effects";
@@ -166,29 +165,38 @@ class RunScreen {
       host,
       {
         nodes: result.names.map((name) => ({ id: name, label: name })),
-        edges: result.edges.map(([source, target, probability, doubted, known]) => ({ source, target, probability, doubted, known })),
+        edges: result.edges.map(([source, target, probability, doubted, known, lag, hidden]) => ({ source, target, probability, doubted, known, lag, when: result.when?.[lag], hidden })),
       },
-      { target: asked?.kind === "target" ? asked.target : undefined, onEdge: (edge) => this.edge(about, edge) },
+      { target: asked?.kind === "target" ? asked.target : undefined, onEdge: (edge) => this.edge(about, edge, result) },
     );
     // For tests, which cannot ask a canvas where a column is.
     Object.assign(host, { view: this.view });
   }
 
-  private edge(about: HTMLElement, edge: ShownEdge): void {
-    const { source, target, probability, opposite } = edge;
+  private edge(about: HTMLElement, edge: ShownEdge, result: Result): void {
+    const { source, target, probability, opposite, hidden, lag, when } = edge;
+    const { why, effects } = result.cannot;
     const more = h("div", {});
     const line = (from: string, to: string, share: number): HTMLElement => h("li", {}, h("bdi", {}, from), " → ", h("bdi", {}, to), " ", bar(share));
     about.hidden = false;
     fill(
       about,
-      h("h3", {}, h("bdi", {}, source), " and ", h("bdi", {}, target)),
-      h("ul", { class: "plain" }, line(source, target, probability), line(target, source, opposite), h("li", {}, "no arrow ", bar(Math.max(1 - probability - opposite, 0)))),
+      h("h3", {}, h("bdi", {}, source), " and ", h("bdi", {}, target), when && `, ${when}`),
+      h(
+        "ul",
+        { class: "plain" },
+        line(source, target, probability),
+        !lag && line(target, source, opposite),
+        hidden > 0 && h("li", {}, "a hidden cause of both ", bar(hidden)),
+        h("li", {}, "no arrow ", bar(Math.max(1 - probability - opposite - hidden, 0))),
+      ),
       h(
         "p",
         { class: "buttons" },
-        h("button", { type: "button", id: "why", onclick: () => void load(more, "Asking what decides it; this takes up to half a minute", get<Why>(runAddress(this.name, "why") + query({ cause: source, effect: target })), (found) => showWhy(more, found)) }, "Why?"),
-        h("button", { type: "button", id: "edge-effect", onclick: () => this.effect(more, source, target) }, "What does changing it do?"),
+        !why && h("button", { type: "button", id: "why", onclick: () => void load(more, "Asking what decides it; this takes up to half a minute", get<Why>(runAddress(this.name, "why") + query({ cause: source, effect: target })), (found) => showWhy(more, found)) }, "Why?"),
+        !effects && source !== target && h("button", { type: "button", id: "edge-effect", onclick: () => this.effect(more, source, target) }, "What does changing it do?"),
       ),
+      [why, effects].map((line) => line && h("p", { class: "faint" }, line)),
       more,
     );
     about.scrollIntoView({ block: "nearest" });
@@ -210,10 +218,10 @@ class RunScreen {
     const drivers = h("div", { id: "drivers" });
     panel.append(
       drivers,
-      h("form", { class: "inline", onsubmit: (event: Event) => (event.preventDefault(), ask()) }, field("If this is changed", cause), field("what happens to", outcome), h("button", { type: "submit", class: "main", id: "effect-ask" }, "Show")),
+      result.cannot.effects ? h("p", {}, result.cannot.effects) : h("form", { class: "inline", onsubmit: (event: Event) => (event.preventDefault(), ask()) }, field("If this is changed", cause), field("what happens to", outcome), h("button", { type: "submit", class: "main", id: "effect-ask" }, "Show")),
       place,
     );
-    if (asked?.kind === "pair") ask();
+    if (asked?.kind === "pair" && !result.cannot.effects) ask();
     if (asked?.kind === "target") {
       const target = asked.target;
       void load(drivers, `Looking for what drives ${target}`, get<Drivers>(runAddress(this.name, "drivers") + query({ target })), (found) => {
@@ -223,7 +231,7 @@ class RunScreen {
           ask();
           place.scrollIntoView({ block: "nearest" });
         };
-        showDrivers(drivers, found, show);
+        showDrivers(drivers, found, result.cannot.effects ? null : show);
       });
     }
   }
@@ -292,7 +300,7 @@ function quoted(word: string): string {
 }
 
 /** What drives a column: sentences, and a picture where all effects are changes of the same thing. */
-function showDrivers(place: HTMLElement, found: Drivers, effect: (name: string) => void): void {
+function showDrivers(place: HTMLElement, found: Drivers, effect: ((name: string) => void) | null): void {
   const rows = found.drivers.filter((one) => one.effect !== null);
   const alike = rows.length > 0 && rows.every((one) => one.measure === rows[0]!.measure && one.unit === rows[0]!.unit);
   const row = (one: Driver): HTMLElement =>
@@ -303,7 +311,7 @@ function showDrivers(place: HTMLElement, found: Drivers, effect: (name: string) 
       h("td", {}, bar(one.upstream)),
       h("td", {}, bar(one.direct)),
       h("td", { class: "wide" }, one.sentence),
-      h("td", {}, h("button", { type: "button", class: "small", onclick: () => effect(one.driver), "aria-label": `Effect of ${one.driver}` }, "More")),
+      h("td", {}, effect && h("button", { type: "button", class: "small", onclick: () => effect(one.driver), "aria-label": `Effect of ${one.driver}` }, "More")),
     );
   fill(
     place,

@@ -1,14 +1,17 @@
-/** A table before a fit: its columns, what is known, and the question. */
+/** A table before a fit: its columns, what a row is, what is known, and the question. */
 
 import { fill, h } from "../dom";
 import { KINDS, Refused, get, post } from "./api";
 import type { Column, Inspected, Knowledge, Question, State } from "./api";
 import { KnowledgeEditor, emptyKnowledge } from "./knowledge";
+import { eachRow, role, rowOptions, showRows, unanswered, unsaid } from "./rows";
+import type { Rows } from "./rows";
 import { arrowKeys, field, histogram, inWords, load, option, plainNote, problem } from "./parts";
 
 interface Draft {
   kinds: Record<string, string>;
   exclude: string[];
+  rows: Rows;
   knowledge: Knowledge;
   question: Question;
   minutes: string;
@@ -30,7 +33,7 @@ const MANY = 20;
 /** What somebody chose for a table, kept while the tab is open. */
 function draftOf(table: string): Draft {
   const kept = sessionStorage.getItem(`draft:${table}`);
-  const fresh: Draft = { kinds: {}, exclude: [], knowledge: emptyKnowledge(), question: { kind: "all" }, minutes: "", missing: "", part: "" };
+  const fresh: Draft = { kinds: {}, exclude: [], rows: eachRow(), knowledge: emptyKnowledge(), question: { kind: "all" }, minutes: "", missing: "", part: "" };
   return kept ? { ...fresh, ...(JSON.parse(kept) as Draft) } : fresh;
 }
 
@@ -48,6 +51,7 @@ class TableScreen {
   private readonly list = h("div", { class: "columns", id: "columns" });
   private readonly notes = h("div", { class: "notes" });
   private readonly ask = h("form", { class: "card ask", id: "ask", onsubmit: (event: Event) => (event.preventDefault(), void this.start()) });
+  private readonly rows = h("form", { id: "rows", class: "rows", onsubmit: (event: Event) => event.preventDefault() });
   private readonly known = h("section", { id: "known", hidden: true });
   private editor: KnowledgeEditor | null = null;
   private tab = "columns";
@@ -67,6 +71,7 @@ class TableScreen {
       "div",
       { class: "tabs", role: "tablist", "aria-label": "Before the fit" },
       this.tabButton("columns", "Columns"),
+      this.tabButton("rows", "Rows"),
       this.tabButton("known", "What you know"),
     );
     arrowKeys(tabs);
@@ -76,7 +81,7 @@ class TableScreen {
       h(
         "div",
         { class: "with-aside" },
-        h("div", {}, tabs, h("div", { role: "tabpanel", id: "panel-columns", "aria-labelledby": "tab-columns" }, this.notes, this.reading(), this.list), this.known),
+        h("div", {}, tabs, h("div", { role: "tabpanel", id: "panel-columns", "aria-labelledby": "tab-columns" }, this.notes, this.reading(), this.list), h("div", { role: "tabpanel", id: "panel-rows", "aria-labelledby": "tab-rows", hidden: true }, this.rows), this.known),
         this.ask,
       ),
     );
@@ -105,6 +110,7 @@ class TableScreen {
     this.tab = tab;
     for (const button of this.place.querySelectorAll("[role=tab]")) button.setAttribute("aria-selected", button.id === `tab-${tab}` ? "true" : "false");
     document.getElementById("panel-columns")!.hidden = tab !== "columns";
+    document.getElementById("panel-rows")!.hidden = tab !== "rows";
     this.known.hidden = tab !== "known";
     if (tab === "known") {
       this.editor?.destroy();
@@ -116,10 +122,13 @@ class TableScreen {
   }
 
   private options(): Record<string, unknown> {
-    const { kinds, exclude, missing, part } = this.draft;
+    const { kinds, exclude, rows, missing, part } = this.draft;
     const cells = missing.split(",").map((cell) => cell.trim()).filter(Boolean);
     const [, place] = this.parted() ?? [];
-    return { kinds, exclude, missing_values: cells, ...(place && part ? { [place]: part } : {}) };
+    // A column that says when or where is read, whatever was said of it before.
+    const variable = (name: string): boolean => !role(rows, name);
+    const own = Object.fromEntries(Object.entries(kinds).filter(([name]) => variable(name)));
+    return { kinds: own, exclude: exclude.filter(variable), missing_values: cells, ...rowOptions(rows), ...(place && part ? { [place]: part } : {}) };
   }
 
   private parted(): (typeof PARTS)[number] | undefined {
@@ -161,11 +170,13 @@ class TableScreen {
   private async inspect(first = false): Promise<void> {
     const mine = ++this.asked;
     const body = { table: this.name, options: this.options() };
+    let takenAs: string[] = [];
     if (first) fill(this.list, h("p", { class: "busy", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), "Looking at every column …"));
     try {
       const found = await post<Inspected>("/api/columns", body);
       if (mine !== this.asked) return;
       this.usable = true;
+      takenAs = found.taken_as;
       fill(this.said);
       this.take(found.columns);
       const rows = `${found.rows.toLocaleString("en")} rows${found.sampled ? " (bars show a sample of them)" : ""}.`;
@@ -183,7 +194,21 @@ class TableScreen {
       else if (!this.universe.length) fill(this.list);
     }
     this.showColumns();
+    this.showRows(takenAs);
     this.showQuestion();
+  }
+
+  private showRows(takenAs: string[]): void {
+    showRows(this.rows, this.draft.rows, this.universe, takenAs, () => this.rowsChanged());
+  }
+
+  private rowsChanged(): void {
+    const { draft } = this;
+    if (unanswered(draft.rows)[draft.question.kind]) draft.question = { kind: "all" };
+    // At once: the server looks at the rows for a while.
+    this.showRows([]);
+    this.showQuestion();
+    this.changed();
   }
 
   /** Columns that are left out now keep what was seen of them before. */
@@ -193,6 +218,8 @@ class TableScreen {
       // Columns that were left out in an earlier visit are asked about once more.
       this.universe = columns;
       for (const name of this.draft.exclude) if (!this.current.has(name)) this.universe.push({ name, kind: null, why: "left out by you" });
+      const { time, unit, place } = this.draft.rows;
+      for (const name of new Set([time, unit, place])) if (role(this.draft.rows, name) && !this.current.has(name)) this.universe.push({ name, kind: null, why: "" });
     }
     this.universe = this.universe.map((column) => {
       const now = this.current.get(column.name);
@@ -221,16 +248,17 @@ class TableScreen {
     const excluded = this.draft.exclude.includes(name);
     const taken = Boolean(now?.kind);
     const at = this.universe.indexOf(column);
-    const box = h("input", { type: "checkbox", id: `take-${at}`, onchange: () => this.toggle(name, box.checked) });
+    const purpose = role(this.draft.rows, name);
+    const box = h("input", { type: "checkbox", id: `take-${at}`, disabled: Boolean(purpose), onchange: () => this.toggle(name, box.checked) });
     box.checked = taken;
     const found = this.draft.kinds[name] ? null : now?.kind;
     const kind = h(
       "select",
-      { id: `kind-${at}`, "aria-label": `Kind of ${name}`, onchange: () => this.setKind(name, kind.value) },
+      { id: `kind-${at}`, "aria-label": `Kind of ${name}`, disabled: Boolean(purpose), onchange: () => this.setKind(name, kind.value) },
       h("option", { value: "" }, found ? `${found} (as found)` : excluded || !taken ? "left out" : "as found"),
       KINDS.map((one) => option(one, this.draft.kinds[name])),
     );
-    const why = excluded ? "left out by you" : (now?.why ?? column.why);
+    const why = purpose || (excluded ? "left out by you" : (now?.why ?? column.why));
     const rows = (column.bars ?? []).reduce((sum, bar) => sum + bar[1], 0) + (column.missing ?? 0);
     return h(
       "li",
@@ -278,8 +306,9 @@ class TableScreen {
       const select = h("select", { id, onchange: () => (then(select.value), this.keep()) }, h("option", { value: "" }, "choose a column"), names.map((name) => option(name, chosen)));
       return field(label, select);
     };
+    const closed = unanswered(draft.rows);
     const radio = (kind: Question["kind"], label: string): HTMLElement => {
-      const input = h("input", { type: "radio", name: "question", id: `question-${kind}`, value: kind, onchange: () => set(kind) });
+      const input = h("input", { type: "radio", name: "question", id: `question-${kind}`, value: kind, disabled: Boolean(closed[kind]), onchange: () => set(kind) });
       input.checked = asked.kind === kind;
       return h("label", { class: "radio" }, input, label);
     };
@@ -303,6 +332,7 @@ class TableScreen {
         asked.kind === "pair" && pick("cause", "If this is changed", asked.cause, (value) => (asked.cause = value)),
         asked.kind === "pair" && pick("outcome", "what happens to", asked.outcome, (value) => (asked.outcome = value)),
       ),
+      Object.values(closed).map((line) => h("p", { class: "faint" }, line)),
       field("Minutes at most", minutes),
       h("button", { type: "submit", class: "main", id: "start", disabled: !this.usable }, "Start"),
       h("p", { class: "faint" }, `${names.length} columns are taken. You can stop at any time and keep what is found.`),
@@ -316,6 +346,7 @@ class TableScreen {
     const said = document.getElementById("start-said")!;
     const asked = draft.question;
     const missing = (asked.kind === "target" && !asked.target) || (asked.kind === "pair" && (!asked.cause || !asked.outcome));
+    if (unsaid(draft.rows)) return fill(said, problem(unsaid(draft.rows)));
     if (missing) return fill(said, problem("Choose the column that the question is about."));
     if (asked.kind === "pair" && asked.cause === asked.outcome) return fill(said, problem("Choose two different columns."));
     const seconds = draft.minutes ? 60 * Number(draft.minutes) : null;

@@ -14,6 +14,12 @@ export interface GraphEdge {
   doubted?: boolean;
   /** Somebody said that it is there. */
   known?: boolean;
+  /** So many steps later it acts; edges of different lags may all be there, in both directions. */
+  lag?: number;
+  /** The lag in words. */
+  when?: string;
+  /** How probable it is that a hidden cause joins the two instead; the same in both directions. */
+  hidden?: number;
 }
 
 export interface GraphData {
@@ -34,6 +40,12 @@ export interface ShownEdge {
   unsettled: boolean;
   doubted: boolean;
   known: boolean;
+  lag: number;
+  when: string;
+  /** How probable it is that a hidden cause joins the two. */
+  hidden: number;
+  /** Drawn with two heads: a hidden cause is likelier than both arrows. */
+  bidirected: boolean;
 }
 
 /** From this share of both directions on one of them is settled; the sentences of a report say the same. */
@@ -49,54 +61,72 @@ export class GraphIndex {
 
   constructor(readonly data: GraphData) {
     this.nodes = new Map(data.nodes.map((node) => [node.id, node]));
-    for (const edge of data.edges) this.byPair.set(key(edge.source, edge.target), edge);
+    for (const edge of data.edges) this.byPair.set(key(edge.source, edge.target, edge.lag), edge);
   }
 
   label(id: string): string {
     return this.nodes.get(id)?.label ?? id;
   }
 
-  probability(source: string, target: string): number {
-    return this.byPair.get(key(source, target))?.probability ?? 0;
-  }
-
   /**
-   * One line for each pair: an arrow where its probability reaches the threshold, otherwise a line without a head where
-   * both directions together do. The surest come first.
+   * One line for each pair: an arrow where its probability reaches the threshold, two heads where that of a hidden cause
+   * does, otherwise a line without a head where all of them together do. What acts later has a line for each lag: it
+   * has one direction. The surest come first.
    */
   shown(threshold: number): ShownEdge[] {
     const found: ShownEdge[] = [];
     for (const edge of this.data.edges) {
-      const { source, target, probability } = edge;
-      const opposite = this.probability(target, source);
-      if (opposite > probability || (opposite === probability && source > target)) continue;
-      const open = probability < threshold;
-      if (open && probability + opposite < threshold) continue;
-      const back = this.byPair.get(key(target, source));
+      const { source, target, probability, lag = 0, when = "", hidden = 0 } = edge;
+      const back = lag ? undefined : this.byPair.get(key(target, source));
+      const opposite = back?.probability ?? 0;
+      if (opposite > probability || (back && opposite === probability && source > target)) continue;
+      const [likeliest, joined] = [Math.max(probability, hidden), probability + opposite + hidden];
+      const open = likeliest < threshold;
+      if (open && joined < threshold) continue;
       found.push({
-        id: key(source, target),
+        id: key(source, target, lag),
         source,
         target,
         probability,
         opposite,
         open,
-        unsettled: !open && probability < SETTLED * (probability + opposite),
+        unsettled: !open && likeliest < SETTLED * joined,
         doubted: Boolean(edge.doubted || back?.doubted),
         known: Boolean(edge.known),
+        lag,
+        when,
+        hidden,
+        bidirected: !open && hidden > probability,
       });
     }
     return found.sort((a, b) => strength(b) - strength(a));
   }
 }
 
-/** What the threshold is compared with: the arrow, or both directions together where none is sure enough. */
+/** What the threshold is compared with: the arrow or the hidden cause, or all together where none is sure enough. */
 export function strength(edge: ShownEdge): number {
-  return edge.open ? edge.probability + edge.opposite : edge.probability;
+  if (edge.open) return edge.probability + edge.opposite + edge.hidden;
+  return edge.bidirected ? edge.hidden : edge.probability;
+}
+
+/** Whether a column acts on itself later; such lines are listed and not drawn. */
+export function onItself(edge: ShownEdge): boolean {
+  return edge.source === edge.target;
+}
+
+/** Ids of lines that join the same two columns as another line does: they are bowed, so that all can be seen. */
+export function sideBySide(edges: ShownEdge[]): Set<string> {
+  const byEnds = new Map<string, string[]>();
+  for (const { id, source, target } of edges) {
+    const ends = source < target ? key(source, target) : key(target, source);
+    byEnds.set(ends, [...(byEnds.get(ends) ?? []), id]);
+  }
+  return new Set([...byEnds.values()].filter((ids) => ids.length > 1).flat());
 }
 
 /** Ids of edges; names may hold anything, so the separator alone would not do. */
-export function key(source: string, target: string): string {
-  return JSON.stringify([source, target]);
+export function key(source: string, target: string, lag = 0): string {
+  return JSON.stringify(lag ? [source, target, lag] : [source, target]);
 }
 
 /** A part of a graph: which columns and lines are drawn, and how many neighbours of the middle are folded away. */
@@ -106,11 +136,11 @@ export interface Part {
   folded: { causes: number; effects: number };
 }
 
-/** Neighbours of the middle that are drawn; the side panel lists all of them. */
-const MOST_NEIGHBOURS = 14;
+/** Neighbours of the middle that are drawn, fewer where the window is small; the side panel lists all of them. */
+export const NEIGHBOURS = [14, 10, 7, 5];
 
 /** What lies within some steps of one column, the surest neighbours first where there are many. */
-export function around(edges: ShownEdge[], middle: string, steps: number): Part {
+export function around(edges: ShownEdge[], middle: string, steps: number, most: number): Part {
   const nodes = new Set([middle]);
   const folded = { causes: 0, effects: 0 };
   let border = [middle];
@@ -123,7 +153,7 @@ export function around(edges: ShownEdge[], middle: string, steps: number): Part 
           ? [edge.target, edge.source]
           : ["", ""];
       if (!here || nodes.has(there)) continue;
-      if (nodes.size > MOST_NEIGHBOURS * (step + 1)) {
+      if (nodes.size > most * (step + 1)) {
         if (step === 0) folded[edge.target === middle ? "causes" : "effects"] += 1;
         continue;
       }

@@ -29,11 +29,13 @@ const LINES_A_NODE = 4;
 const MOST_TRIED = 80;
 /** By how much layers are moved apart at most. */
 const MOST_APART = 240;
+/** A small graph is not blown up further than this; what room it leaves goes between its layers. */
+export const LARGEST_FIT = 1.25;
 
 /** The layout that is shown largest in a window: from top to bottom, or from left to right. */
 export function layered(part: Part, sizes: Map<string, Size>, stage: Size): Layout {
   const wide = stage.width > stage.height;
-  const directions = part.nodes.size <= MOST_TRIED ? (["TB", "LR"] as const) : ([wide ? "LR" : "TB"] as const);
+  const directions = (wide ? (["LR", "TB"] as const) : (["TB", "LR"] as const)).slice(0, part.nodes.size <= MOST_TRIED ? 2 : 1);
   const tried = directions.map((direction) => ({ direction, layout: packed(part, sizes, stage, direction, GAP.layer) }));
   const best = tried.reduce((best, one) => (scale(one.layout, stage) > scale(best.layout, stage) * 1.05 ? one : best));
   // Boxes are dots there, so that nothing but distances is stretched.
@@ -63,8 +65,9 @@ function stretched(layout: Layout, stage: Size): Layout {
   };
 }
 
-function scale(layout: Size, stage: Size): number {
-  return Math.min(stage.width / Math.max(layout.width, 1), stage.height / Math.max(layout.height, 1));
+/** How large a layout is shown in a window. */
+export function scale(layout: Size, stage: Size): number {
+  return Math.min(stage.width / Math.max(layout.width, 1), stage.height / Math.max(layout.height, 1), LARGEST_FIT);
 }
 
 /** Each component by itself, and all of them on shelves about as wide as the window. */

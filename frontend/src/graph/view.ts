@@ -3,9 +3,10 @@
 import cytoscape from "cytoscape";
 import type { Core, EdgeSingular, NodeSingular } from "cytoscape";
 import { fill, h, percent } from "../dom";
-import { GraphIndex, MOST_EDGES, around, everything, strength } from "./data";
+import { GraphIndex, MOST_EDGES, NEIGHBOURS, around, everything, onItself, sideBySide, strength } from "./data";
 import type { GraphData, Part, ShownEdge } from "./data";
-import { layered, relative } from "./layout";
+import { LARGEST_FIT, layered, relative, scale } from "./layout";
+import type { Layout, Size } from "./layout";
 import { FONT_SIZE, colours, measured, sheet, wrapped } from "./style";
 
 export interface GraphOptions {
@@ -23,15 +24,19 @@ export interface GraphOptions {
 const READABLE = { nodes: 45, edges: 110, lines: 3 };
 const MOST_ALONE = 45;
 /** Pixels of letters that can still be read. */
-const LEAST_LETTERS = 7;
+const LEAST_LETTERS = 8.5;
 /** Lines with their percentage written on them. */
 const MOST_LABELLED = 45;
 const MOST_LISTED = 300;
-const ZOOM = { least: 0.05, most: 3, largestFit: 1.25 };
+/** Room that the head of an arrow and some of its line need beside a percentage. */
+const HEAD = 14;
+const ZOOM = { least: 0.05, most: 3 };
 const SURE = 0.9;
+/** A hidden cause that is less probable is not named beside an arrow. */
+const SHOWN_HIDDEN = 0.1;
 /** With more columns all of them are drawn as dots, and only those with most lines have their names written. */
 const MOST_BOXES = 80;
-const DOT = { size: { width: 18, height: 18 }, named: 14 };
+const DOT = { size: { width: 18, height: 18 }, named: 14, font: 11 };
 /** What the graph library would put into the page as a style of its own, which a strict policy refuses. */
 const LIBRARY_STYLE = "__________cytoscape_stylesheet";
 
@@ -124,7 +129,7 @@ export class GraphView {
         ),
       ),
       this.said,
-      h("div", { class: "gv-both" }, h("div", { class: "gv-picture" }, this.stage, legend()), this.list),
+      h("div", { class: "gv-both" }, h("div", { class: "gv-picture" }, this.stage, legend(this.knowsHidden())), this.list),
     );
     this.cy = cytoscape({
       container: this.stage,
@@ -204,6 +209,10 @@ export class GraphView {
     return this.data.nodes.length <= READABLE.nodes && this.edges.length <= lines;
   }
 
+  private knowsHidden(): boolean {
+    return this.data.edges.some((edge) => edge.hidden);
+  }
+
   private find(): void {
     const text = this.search.value.trim().toLowerCase();
     if (!text) return this.choose(null);
@@ -237,18 +246,20 @@ export class GraphView {
     if (!this.data.nodes.length) return;
     const stage = { width: this.stage.clientWidth || 600, height: this.stage.clientHeight || 400 };
     const all = this.scope.value === "all";
-    this.part = all
-      ? everything(this.data, this.edges, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)
-      : around(this.edges, this.middle(), Number(this.scope.value));
-    const labels = new Map([...this.part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
-    const dots = labels.size > MOST_BOXES;
-    const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
-    const named = new Set(dots ? byLines(this.part.edges).slice(0, DOT.named) : []);
-    const layout = layered(this.part, sizes, stage);
+    const drawn = this.edges.filter((edge) => !onItself(edge));
+    const parts = all
+      ? [everything(this.data, drawn, this.data.nodes.length > MOST_BOXES ? 0 : MOST_ALONE)]
+      : NEIGHBOURS.map((most) => around(drawn, this.middle(), Number(this.scope.value), most));
+    let laid = this.laid(parts[0]!, stage);
+    for (const part of parts.slice(1)) if (FONT_SIZE * scale(laid.layout, stage) < LEAST_LETTERS) laid = this.laid(part, stage);
+    this.part = laid.part;
+    const { labels, sizes, dots, layout } = laid;
     // Dots and their names keep a size on the screen, however large the map is.
     const pixel = Math.max(layout.width / stage.width, layout.height / stage.height, 1);
-    const dot = { width: 7 * pixel, height: 7 * pixel, font: 11 * pixel };
+    const dot = { width: 7 * pixel, height: 7 * pixel, font: DOT.font * pixel };
+    const named = dots ? apart(byLines(this.part.edges), labels, layout, pixel) : new Set<string>();
     const labelled = this.part.edges.length <= MOST_LABELLED;
+    const beside = sideBySide(this.part.edges);
     this.cy.batch(() => {
       this.cy.elements().remove();
       this.cy.add(
@@ -263,9 +274,9 @@ export class GraphView {
       );
       this.cy.add(
         this.part.edges.map((edge) => {
-          const bends = layout.bends.get(edge.id);
+          const bends = beside.has(edge.id) ? undefined : layout.bends.get(edge.id);
           const ends = [layout.places.get(edge.source)!, layout.places.get(edge.target)!] as const;
-          const classes = [bends && "bent", edge.open && "open", edge.unsettled && "unsettled", edge.doubted && "doubted", labelled && "labelled"];
+          const classes = [bends && "bent", beside.has(edge.id) && "beside", edge.open && "open", edge.unsettled && "unsettled", edge.bidirected && "bidirected", edge.doubted && "doubted", labelled && "labelled"];
           if (strength(edge) >= SURE && !edge.open) classes.push("sure");
           return {
             group: "edges" as const,
@@ -273,7 +284,7 @@ export class GraphView {
               id: edge.id,
               source: edge.source,
               target: edge.target,
-              percent: percent(strength(edge)),
+              percent: [percent(strength(edge)), edge.when].filter(Boolean).join("\n"),
               ...(bends ? relative(bends, ...ends) : {}),
             },
             classes: classes.filter(Boolean).join(" "),
@@ -288,7 +299,14 @@ export class GraphView {
     this.summarise(all);
   }
 
-  /** Percentages that would lie on a name or on a surer percentage are left out; the list has them all. */
+  private laid(part: Part, stage: Size): { part: Part; labels: Map<string, string>; sizes: Map<string, Size>; dots: boolean; layout: Layout } {
+    const labels = new Map([...part.nodes].map((id) => [id, wrapped(this.index.label(id))]));
+    const dots = labels.size > MOST_BOXES;
+    const sizes = new Map([...labels].map(([id, label]) => [id, dots ? DOT.size : measured(label)]));
+    return { part, labels, sizes, dots, layout: layered(part, sizes, stage) };
+  }
+
+  /** Percentages that would lie on a name, on a surer percentage or on a whole arrow are left out; the list has them all. */
   private unclutter(): void {
     const labelled = this.cy.edges(".labelled");
     labelled.boundingBox({}); // so that every label has its place
@@ -300,21 +318,26 @@ export class GraphView {
         (other) =>
           own.x1 + inside < other.x2 && other.x1 < own.x2 - inside && own.y1 + inside < other.y2 && other.y1 < own.y2 - inside,
       );
-      if (overlaps) edge.removeClass("labelled");
+      const [from, to] = [edge.sourceEndpoint(), edge.targetEndpoint()];
+      const hidesArrow = Math.abs(to.x - from.x) < own.w + HEAD && Math.abs(to.y - from.y) < own.h + HEAD;
+      if (overlaps || hidesArrow) edge.removeClass("labelled");
       else taken.push(own);
     });
   }
 
   /** Numbers of what is shown, in words; programs that test the page read them too. */
   private summarise(all: boolean): void {
-    const arrows = this.part.edges.filter((edge) => !edge.open).length;
-    const open = this.part.edges.length - arrows;
+    const [open, hidden] = [this.part.edges.filter((edge) => edge.open).length, this.part.edges.filter((edge) => edge.bidirected).length];
+    const arrows = this.part.edges.length - open - hidden;
     this.stage.dataset.nodes = String(this.part.nodes.size);
     this.stage.dataset.arrows = String(arrows);
     const shown = percent(this.threshold);
     const lines = `${count(arrows, "arrow")} of at least ${shown}`;
-    const parts = [all ? `${lines} between ${this.data.nodes.length} columns.` : `${lines} around ${this.index.label(this.middle())}, of ${this.edges.filter((edge) => !edge.open).length} in all.`];
-    if (open) parts.push(`${count(open, "line")} without a head: connected, direction open.`);
+    const parts = [all ? `${lines} between ${this.data.nodes.length} columns.` : `${lines} around ${this.index.label(this.middle())}, of ${this.edges.filter((edge) => !edge.open && !edge.bidirected && !onItself(edge)).length} in all.`];
+    if (hidden) parts.push(`${count(hidden, "line")} with two heads: a hidden cause of both is likelier.`);
+    if (open) parts.push(`${count(open, "line")} without a head: connected, ${this.knowsHidden() ? "how is open" : "direction open"}.`);
+    const past = new Set(this.edges.filter(onItself).map((edge) => edge.source)).size;
+    if (past) parts.push(`${count(past, "column")} ${past === 1 ? "depends on its" : "depend on their"} own past: see the list.`);
     const alone = this.data.nodes.length - this.part.nodes.size;
     if (all && alone) parts.push(`${count(alone, "column")} without any ${alone === 1 ? "is" : "are"} not drawn.`);
     if (all && this.edges.length > MOST_EDGES) parts.push(`Only the ${MOST_EDGES} surest lines are drawn.`);
@@ -325,8 +348,8 @@ export class GraphView {
 
   private fit(): void {
     this.cy.fit(undefined, 18);
-    if (this.cy.zoom() > ZOOM.largestFit) {
-      this.cy.zoom(ZOOM.largestFit);
+    if (this.cy.zoom() > LARGEST_FIT) {
+      this.cy.zoom(LARGEST_FIT);
       this.cy.center();
     }
   }
@@ -379,12 +402,16 @@ export class GraphView {
           "button",
           { type: "button", class: "gv-edge", onclick: () => this.chooseEdge(edge.id) },
           h("bdi", {}, this.index.label(edge.source)),
-          h("span", { class: "gv-arrow" }, edge.open ? " — " : " → "),
+          h("span", { class: "gv-arrow" }, edge.open ? " — " : edge.bidirected ? " ↔ " : " → "),
           h("bdi", {}, this.index.label(edge.target)),
+          " ",
           h("strong", {}, percent(strength(edge))),
-          edge.unsettled && h("span", { class: "gv-known" }, `or back ${percent(edge.opposite)}`),
-          edge.doubted && h("span", { class: "gv-doubt" }, "in doubt"),
-          edge.known && h("span", { class: "gv-known" }, "as you said"),
+          edge.when && h("span", { class: "gv-known" }, ` ${edge.when}`),
+          edge.bidirected && h("span", { class: "gv-known" }, ` hidden cause, or an arrow ${percent(edge.probability + edge.opposite)}`),
+          edge.unsettled && !edge.bidirected && edge.opposite >= 0.01 && h("span", { class: "gv-known" }, ` or back ${percent(edge.opposite)}`),
+          !edge.bidirected && edge.hidden >= SHOWN_HIDDEN && h("span", { class: "gv-known" }, ` or a hidden cause ${percent(edge.hidden)}`),
+          edge.doubted && h("span", { class: "gv-doubt" }, " in doubt"),
+          edge.known && h("span", { class: "gv-known" }, " as you said"),
         ),
       );
     const section = (title: string, edges: ShownEdge[], none: string): HTMLElement[] => [
@@ -399,6 +426,9 @@ export class GraphView {
     }
     const id = this.chosen;
     const label = this.index.label(id);
+    const arrows = this.edges.filter((edge) => !edge.open && !edge.bidirected && !onItself(edge));
+    const past = this.edges.filter((edge) => onItself(edge) && edge.source === id);
+    const touching = (edge: ShownEdge): boolean => edge.source === id || edge.target === id;
     fill(
       this.list,
       h(
@@ -407,13 +437,11 @@ export class GraphView {
         h("strong", {}, h("bdi", {}, label)),
         h("button", { type: "button", onclick: () => this.choose(null) }, "Back to all"),
       ),
-      ...section("Causes", this.edges.filter((edge) => !edge.open && edge.target === id), "None is sure enough."),
-      ...section("Effects", this.edges.filter((edge) => !edge.open && edge.source === id), "None is sure enough."),
-      ...section(
-        "Connected, direction open",
-        this.edges.filter((edge) => edge.open && (edge.source === id || edge.target === id)),
-        "None.",
-      ),
+      ...section("Causes", arrows.filter((edge) => edge.target === id), "None is sure enough."),
+      ...section("Effects", arrows.filter((edge) => edge.source === id), "None is sure enough."),
+      ...(past.length ? section("Its own past", past, "") : []),
+      ...(this.knowsHidden() ? section("A hidden cause of both", this.edges.filter((edge) => edge.bidirected && touching(edge)), "None is sure enough.") : []),
+      ...section(this.knowsHidden() ? "Connected, how is open" : "Connected, direction open", this.edges.filter((edge) => edge.open && touching(edge)), "None."),
     );
   }
 }
@@ -426,17 +454,31 @@ function byLines(edges: ShownEdge[]): string[] {
   return [...degrees].sort((a, b) => b[1] - a[1]).map(([id]) => id);
 }
 
+/** The first of these columns whose names, written below their dots, do not lie on each other. */
+function apart(ids: string[], labels: Map<string, string>, layout: Layout, pixel: number): Set<string> {
+  const taken: { id: string; x: number; y: number; width: number; height: number }[] = [];
+  for (const id of ids) {
+    if (taken.length === DOT.named) break;
+    const { x, y } = layout.places.get(id)!;
+    const room = measured(labels.get(id)!);
+    const own = { id, x, y, width: room.width * pixel, height: room.height * pixel };
+    if (taken.every((other) => Math.abs(x - other.x) > (own.width + other.width) / 2 || Math.abs(y - other.y) > (own.height + other.height) / 2)) taken.push(own);
+  }
+  return new Set(taken.map((one) => one.id));
+}
+
 function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
-function legend(): HTMLElement {
+function legend(hidden: boolean): HTMLElement {
   return h(
     "p",
     { class: "gv-legend" },
     h("span", { class: "gv-key sure" }, "90 % or more"),
     h("span", { class: "gv-key less" }, "less"),
-    h("span", { class: "gv-key open" }, "direction open (hollow head: likely)"),
+    h("span", { class: "gv-key open" }, hidden ? "how is open (hollow heads: likely)" : "direction open (hollow head: likely)"),
+    hidden && h("span", { class: "gv-key two" }, "hidden cause of both"),
     h("span", { class: "gv-key doubted" }, "in doubt"),
   );
 }

@@ -13,9 +13,15 @@ import numpy as np
 import pandas as pd
 
 from vcuda.app.tables import check_knowledge, inspect, read_knowledge, request
+from vcuda.data.series import lagged_name
 from vcuda.outputs.exports.files import FORMATS, STRUCTURES
 from vcuda.outputs.report import report_page, sentences
+from vcuda.outputs.report.contexts import changes
+from vcuda.outputs.report.hidden import hidden_causes
+from vcuda.outputs.report.sections import Told
+from vcuda.outputs.report.time import over_time
 from vcuda.outputs.reproduction import python_lines, shell_line
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Posterior
 from vcuda.posterior.status import edges_in_doubt
 from vcuda.summaries.categorical_effects import CategoryEffect
@@ -49,25 +55,17 @@ def result(run: str) -> dict[str, Any]:
     """What a run found: the graph, the finding in words, how far to trust it, checks, notes, and how to repeat it."""
     posterior = _load(run)
     agreed, checks, made = posterior.consensus(), posterior.checks(), posterior.provenance
-    doubted = {frozenset(edge) for edge in edges_in_doubt(checks)}
-    known = made.get("knowledge") or {}
-    required = {tuple(edge) for edge in known.get("required", ())}
-    edges = posterior.edges(minimum=SMALLEST_PROBABILITY).head(MOST_EDGES)[["source", "target", "probability"]]
-    shell = shell_line(posterior)
+    lagged, shell = posterior.lagged, shell_line(posterior)
+    told = [one for make in (changes, over_time, hidden_causes) if (one := make(posterior)) is not None]
     return {
-        "names": list(posterior.names),
+        "names": list(posterior.names if lagged is None else lagged.names),
         "kinds": None if posterior.kinds is None else list(posterior.kinds),
-        "edges": [
-            [
-                source,
-                target,
-                round(float(probability), 4),
-                frozenset((source, target)) in doubted,
-                (source, target) in required,
-            ]
-            for source, target, probability in edges.itertuples(index=False, name=None)
-        ],
+        "edges": _edges(posterior),
+        "when": None if lagged is None else [lagged.later(lag) for lag in range(lagged.lags + 1)],
+        "told": [_told(one) for one in told],
+        "cannot": _cannot(posterior),
         "found": sentences.found_in_short(posterior, agreed),
+        "found_more": [sentence for one in told for sentence in one.found],
         "first": [one._asdict() for one in sentences.first_edges(posterior, agreed)],
         "sure": sentences.how_sure(posterior),
         "wrong": sentences.could_be_wrong(posterior),
@@ -85,6 +83,60 @@ def result(run: str) -> dict[str, Any]:
         "shell": shell,
         "exports": {name: list(one.endings) for name, one in (FORMATS | STRUCTURES).items()},
     }
+
+
+def _edges(posterior: Posterior) -> list[list[Any]]:
+    """Edges as the page draws them: ends, probability, whether in doubt, whether known, lag, and the probability that
+    a hidden cause joins the two instead."""
+    doubted = {frozenset(edge) for edge in edges_in_doubt(posterior.checks())}
+    known = posterior.provenance.get("knowledge") or {}
+    required = {tuple(edge) for edge in known.get("required", ())}
+
+    def edge(source: str, target: str, probability: float, lag: int = 0, hidden: float = 0.0) -> list[Any]:
+        pair = lagged_name(source, lag), target
+        shares = round(float(probability), 4), round(float(hidden), 4)
+        return [source, target, shares[0], frozenset(pair) in doubted, pair in required, lag, shares[1]]
+
+    if isinstance(posterior, HiddenCausesPosterior):
+        pairs = posterior.pairs(minimum=SMALLEST_PROBABILITY).drop(columns="none")
+        return [
+            one
+            for source, target, forth, back, hidden in pairs.itertuples(index=False, name=None)
+            for one in (edge(source, target, forth, 0, hidden), edge(target, source, back, 0, hidden))
+        ]
+    columns = ["source", "target", "probability", *(["lag"] if posterior.lagged is not None else [])]
+    found = posterior.edges(minimum=SMALLEST_PROBABILITY).head(MOST_EDGES)[columns]
+    return [edge(*one) for one in found.itertuples(index=False, name=None)]
+
+
+def _told(told: Told) -> dict[str, Any]:
+    table = {
+        "title": told.title,
+        "head": list(told.head),
+        "numeric": [k in told.numbers for k in range(len(told.head))],
+        "rows": [list(row) for row in told.rows],
+        "more": 0,
+    }
+    return {"id": told.id, "title": told.link, "sentences": list(told.sentences), "table": table}
+
+
+def _cannot(posterior: Posterior) -> dict[str, str]:
+    """Questions that this kind of result does not answer, in sentences; the page does not ask them."""
+    if posterior.lagged is not None:
+        return {
+            "why": "Why an arrow is sure is answered for independent rows only.",
+            "next": "Which experiment to make next is answered for independent rows only.",
+        }
+    if isinstance(posterior, HiddenCausesPosterior):
+        again = "ask again without hidden causes to see them."
+        return {
+            "why": f"With hidden causes there is no breakdown of where a probability comes from: {again}",
+            "effects": f"Graphs with hidden causes have no functions, and so no effects: {again}",
+            "next": f"With hidden causes experiments are not compared: {again}",
+        }
+    if posterior.provenance.get("contexts"):
+        return {"why": "Why an arrow is sure is answered for rows of one environment only."}
+    return {}
 
 
 def _finding(finding: Any) -> dict[str, Any]:
@@ -105,7 +157,13 @@ def effect(run: str, cause: str, outcome: str) -> dict[str, Any]:
     if isinstance(found, CategoryEffect):
         return shown | {"tables": [_table("Probabilities when it is set", found.table)]}
     if isinstance(found, ImpulseResponse):
-        return shown | {"tables": [_table("Changes so many steps later, with 90 % intervals", found.table)]}
+        response = found.table.rename(columns={"horizon": "steps_later"})
+        step = "step" if found.step == "row" or not found.step.isalpha() else found.step
+        return shown | {
+            "later": f"{step}s",
+            "curve": _records(found.table.rename(columns={"horizon": "x"})),
+            "tables": [_table("Changes so many steps later, with 90 % intervals", response)],
+        }
     low, high = found.interval
     shown |= {"mean": found.mean, "low": low, "high": high}
     if isinstance(found, SimulatedEffect):
@@ -190,7 +248,7 @@ def _table(title: str, table: pd.DataFrame) -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) <= 1 else f"{value:.4g}"
+        return f"{round(value, 2) + 0.0:.2f}" if abs(value) <= 1 else f"{value:.4g}"
     return str(value)
 
 

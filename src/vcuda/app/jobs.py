@@ -130,7 +130,9 @@ class Jobs:
                 with suppress(ValueError):
                     job.progress = json.loads(text)["progress"]
             elif text:
-                job.lines.append(text.removeprefix("vcuda: ")[:LONGEST_LINE])
+                # People know a table that they uploaded by its name.
+                said = text.removeprefix("vcuda: ").replace(f"{self.folder.parent / 'tables'}{os.sep}", "")
+                job.lines.append(said[:LONGEST_LINE])
 
     def stop(self, run: str) -> Job:
         """Stop a fit and keep what it has; one that waits is taken out of the queue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ from vcuda.data.examination import described
 from vcuda.data.knowledge import Knowledge
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, KnowledgeError
-from vcuda.fitting.spec import OPTIONS, FitSpec
+from vcuda.fitting.contexts import check_contexts
+from vcuda.fitting.hidden import check_hidden
+from vcuda.fitting.series import open_series
+from vcuda.fitting.spec import OF_TIME, OPTIONS, FitSpec
 
 BARS = 16
 MOST_COLUMNS = 2_000
 # Options of a fit that the page may set, beside the table and what is known.
-SETTABLE = ("kinds", "exclude", "missing_values", "sheet", "query", "time_limit", "seed", "target", "interventions")
+SETTABLE = (
+    "kinds", "exclude", "missing_values", "sheet", "query", "time_limit", "seed", "target", "interventions",
+    "lags", *OF_TIME, "contexts", "reference", "changes", "hidden",
+)  # fmt: skip
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
@@ -26,13 +33,14 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in SETTABLE:
             raise ConfigError(f"the app cannot set the option {name!r}; use the command line")
-    return {name: value for name, value in given.items() if name in OPTIONS and value not in (None, [], {}, "")}
+    empty: tuple[Any, ...] = (None, [], {}, "")
+    return {name: value for name, value in given.items() if value not in empty and value != OPTIONS[name].default}
 
 
 def inspect(table: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Every column with its kind, a histogram, its missing values, and the notes on the table."""
-    about_tables = {name: value for name, value in _options(options).items() if OPTIONS[name].part == "table"}
-    opened = FitSpec(**about_tables).open(table)
+    """Every column with its kind, a histogram, its missing values, how rows are taken, and the notes on the table."""
+    spec = FitSpec(**_options(options))
+    opened = spec.open(table)
     data = opened.sample if isinstance(opened, StreamedTable) else opened
     reports = {one.name: one for one in described(data)}
     columns = [
@@ -44,10 +52,24 @@ def inspect(table: str, options: dict[str, Any]) -> dict[str, Any]:
         "source": opened.source,
         "rows": opened.n,
         "sampled": data.n < opened.n,
+        "taken_as": _rows_in_words(opened, spec),
         "columns": columns,
         "notes": list(opened.notes),
         "interventions": opened.target_column,
     }
+
+
+def _rows_in_words(table: Dataset | StreamedTable, spec: FitSpec) -> list[str]:
+    """How the rows are taken, in sentences; what the fit would refuse is refused here, before it is started."""
+    if spec.hidden:
+        check_hidden(spec, table)
+    check_contexts(spec, table.contexts, by_scores=True)
+    if spec.lags is None:
+        return [] if table.contexts is None else [table.contexts.in_words()]
+    if spec.lags == "auto":  # which takes its time: only what would be refused is looked for
+        open_series(table, replace(spec, lags=1))
+        return ["How many steps back causes lie is found by the fit."]
+    return list(open_series(table, spec).sentences)
 
 
 def _pictured(data: Dataset, k: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from vcuda.cli.terminal import (
 from vcuda.data.paths import check_is_there
 from vcuda.errors import ConfigError, ConvergenceWarning, ModelCheckWarning, RunError
 from vcuda.fitting.spec import OPTIONS, FitCall
-from vcuda.infer.progress import duration
+from vcuda.infer.progress import Progress, duration
 
 if TYPE_CHECKING:
     from vcuda.posterior import Posterior
@@ -165,7 +165,6 @@ def fit(
     if table is not None:
         check_is_there(table)
     from vcuda.data.knowledge import Knowledge
-    from vcuda.infer.progress import Progress
 
     given = with_config(context, current_flags(given), {} if found is None else found.options)
     if is_given(context, "log") and raw:
@@ -233,6 +232,7 @@ def fit(
         with shown_progress(console, quiet=quiet) as report:
             call = replace(call, progress=stop.checked(report), checkpoint=checkpoint, client=workers)
             posterior = fit_table(data, call)
+            report(Progress(1, 1, "writing the result"))
         try:
             graphs_file, page = run / "samples.npz", run / "report.html"
             with stop.saving():

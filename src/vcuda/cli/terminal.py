@@ -198,12 +198,13 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
         nonlocal shown, before
         note = remaining(progress)
         tenth = int(10 * progress.done / progress.total)
-        if progress.done == 0:
+        # Before anything is done, and when all is done but the checks and the files, only what is being done is known.
+        if progress.done == 0 or (progress.done == progress.total and not note):
             if progress.detail != before:
                 before = progress.detail
                 say(console, f"{before[:1].upper()}{before[1:]} ...")
             return
-        # The first line comes as soon as there is a pace: after compilation people want to know how long.
+        # The first line comes as soon as the time left can be told: after compilation people want to know how long.
         if tenth > shown and note:
             shown = tenth
             share = f"{progress.done / progress.total:.0%}"

@@ -11,7 +11,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.moments import varies
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
-from vcuda.fitting.mixed import NO_TIME_TO_COMPARE, choose_for_numbers, fit_mixed
+from vcuda.fitting.mixed import NO_TIME_TO_COMPARE, after_comparing, choose_for_numbers, fit_mixed
 from vcuda.fitting.parts import carefully
 from vcuda.fitting.routes import Request, choose_among, fit_scored
 from vcuda.fitting.spec import FitSpec
@@ -69,7 +69,7 @@ def _fit_numbers(request: Request, noise: Any, engine: Any) -> tuple[Outcome, In
             choice = choose_for_numbers(alone, "unequal", engine)
             said = choice.said.replace("The data favour", "The rows of the largest environment favour")
             if choice.prepared is not None:
-                outcome, info = _fit_kinds(request, "mixed", noise, engine)
+                outcome, info = _fit_kinds(after_comparing(request), "mixed", noise, engine)
                 info["choice"]["sentences"].insert(0, said)
                 return outcome, info
         except TimeLimitError:

@@ -31,17 +31,18 @@ def check_hidden(spec: FitSpec, table: Dataset | StreamedTable) -> None:
     """Refuse what a fit with hidden causes cannot take, before any work is done."""
     if table.d > MOST_COLUMNS:
         raise ConfigError(
-            f"hidden=True (--hidden) takes at most {MOST_COLUMNS} columns, and the table has {table.d:,}: choose some "
-            "(columns=, --columns), or fit without it and read the column holds_with_hidden_causes of "
-            "posterior.edges() (vcuda edges) and posterior.sensitivity(cause, outcome) (vcuda sensitivity)"
+            f"a fit with hidden causes (hidden=True, --hidden) takes at most {MOST_COLUMNS} columns, and the table has "
+            f"{table.d:,}: choose some (columns=, --columns), or fit without it and read the column "
+            "holds_with_hidden_causes of posterior.edges() (vcuda edges) and posterior.sensitivity(cause, outcome) "
+            "(vcuda sensitivity)"
         )
     coded = [
         name for name, kind in zip(table.names, table.kinds, strict=True) if kind in ("label", "yes/no", "ordered")
     ]
     if coded:
         raise ConfigError(
-            "hidden=True (--hidden) is for numbers with normal noise; leave out columns of labels and of yes and no "
-            f"(--exclude): {listed(coded)}"
+            "a fit with hidden causes (hidden=True, --hidden) is for numbers with normal noise; leave out columns of "
+            f"labels, of levels and of yes and no (--exclude): {listed(coded)}"
         )
     for given, words in (
         (table.missing is not None, "missing values: leave those rows out, or impute them first"),
@@ -55,7 +56,7 @@ def check_hidden(spec: FitSpec, table: Dataset | StreamedTable) -> None:
         (bool(spec.robust), "robust=True: leave it out"),
     ):
         if given:
-            raise ConfigError(f"hidden=True (--hidden) does not go with {words}")
+            raise ConfigError(f"a fit with hidden causes (hidden=True, --hidden) does not go with {words}")
 
 
 def fit_hidden(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, dict[str, Any]]:

@@ -66,6 +66,9 @@ SHAPELESS = 0.04
 # of that the spread as whatever it is.
 OTHER_VIEWS = (ANY_SPREAD, CONSTANT_SPREAD, ANY_SPREAD)
 VIEWS = tuple(view for other in OTHER_VIEWS for view in (EVERY, other))
+COMPARING_SHAPES = "comparing models: noise of any shape"
+# What the comparison takes, measured in parts of the rows: it tries more sets of causes than each of them.
+COMPARING = 10
 NO_TIME_TO_COMPARE = "The time limit left no time to compare models: noise is taken as normal."
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
@@ -160,7 +163,7 @@ def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoic
     within = request._replace(deadline=choosing_deadline(request))
     if not _gains_by_shapes(within):
         return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
-    prepared = prepare(within, Mixed(), _in_time(within, "comparing models: noise of any shape"))
+    prepared = prepare(within, Mixed(), _in_time(within, COMPARING_SHAPES, COMPARING))
     linear = choose_among(request._replace(table=prepared.first), ["linear"], noise, engine)
     best = max(linear.log_evidence.values())
     lead = log_evidence(prepared, request) - best
@@ -172,6 +175,16 @@ def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoic
         f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
     )
     return NumberChoice(prepared, said, compared)
+
+
+def after_comparing(request: Request) -> Request:
+    """The request, whose progress goes on where the comparison of models ended."""
+
+    def report(progress: Progress) -> None:
+        before = COMPARING - 1  # a fit itself counts what it prepares as one
+        request.progress(progress._replace(done=progress.done + before, total=progress.total + before))
+
+    return request._replace(progress=report)
 
 
 def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
@@ -186,7 +199,7 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     if choice.prepared is None:
         outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
     else:
-        outcome, info = fit_prepared(request, choice.prepared, Mixed(), engine)
+        outcome, info = fit_prepared(after_comparing(request), choice.prepared, Mixed(), engine)
         info["choice"]["sentences"].insert(0, choice.said)
     if choice.log_evidence is not None:
         info["choice"]["log_evidence"] = choice.log_evidence
@@ -207,7 +220,7 @@ def _gains_by_shapes(request: Request) -> bool:
     """Whether curves or noise of another shape describe the columns better, each with its parents in the best linear
     graph; where they do not, no more sets need be tried."""
     given = some_rows(request)
-    request.progress(Progress(0, 1 + request.parts, "comparing models: noise of any shape"))
+    request.progress(Progress(0, COMPARING + request.parts, COMPARING_SHAPES))
     columns = columns_of(given.kinds, given.values)
     linear = prepare_score(BGe(), given.values, given.interventions)
     _, graph = climb(
@@ -237,11 +250,12 @@ def choosing_deadline(request: Request) -> float | None:
     return None if left is None else time.monotonic() + CHOOSING_SHARE * left
 
 
-def _in_time(request: Request, words: str) -> Callable[[float], None]:
-    """Progress of a step that has no partial answer; a TimeLimitError when the time is over."""
+def _in_time(request: Request, words: str, work: int = 1) -> Callable[[float], None]:
+    """Progress of a step that has no partial answer, and takes the time of so many parts of the rows; a TimeLimitError
+    when the time is over."""
 
     def report(share: float) -> None:
-        request.progress(Progress(share, 1 + request.parts, words))
+        request.progress(Progress(work * share, work + request.parts, words))
         left = request.seconds_left()
         if left is not None and left < 0:
             raise TimeLimitError("the time limit came while sets of causes were scored; allow more time")

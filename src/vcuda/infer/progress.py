@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SECONDS_A_CHUNK = 1.0
+# Of the whole work: how far a report may lie before an earlier one of the same work, and what is too little to tell a
+# pace from, unless so many seconds have passed.
+STEP_BACK, TOO_EARLY, LONG = 0.1, 0.1, 60.0
 TIME_LIMIT, USER = "the time limit", "the user"
 
 
@@ -42,10 +45,14 @@ def duration(seconds: float) -> str:
 
 
 class Remaining:
-    """Time left, from the pace since the first report of a stretch of work: what came before that was compilation."""
+    """Time left, from the pace since the first report of a stretch of work: what came before that was compilation.
+
+    Work that goes back a little, such as the steps of one part of the rows, goes on where it was. In the first tenth
+    the pace is that of a few steps, the first of which are slow: nothing is said before, unless that takes long.
+    """
 
     def __init__(self) -> None:
-        self._first = self._last = Progress(0.0, 0.0, "")
+        self._first = self._furthest = Progress(0.0, 0.0, "")
         self._started = 0.0
 
     def __call__(self, progress: Progress) -> str:
@@ -55,14 +62,18 @@ class Remaining:
 
     def seconds(self, progress: Progress) -> float | None:
         """The same as a number; None where nothing is known yet."""
-        now = time.perf_counter()
-        if progress.total != self._last.total or progress.done < self._last.done:
-            self._first, self._started = progress, now
-        self._last = progress
-        done = progress.done - self._first.done
+        now, total = time.perf_counter(), progress.total
+        if total != self._furthest.total or progress.done < self._furthest.done - STEP_BACK * total:
+            self._first = self._furthest = progress
+            self._started = now
+        if progress.done > self._furthest.done:
+            self._furthest = progress
         if progress.seconds_left is not None:
             return progress.seconds_left
-        return None if done <= 0 else (now - self._started) / done * (progress.total - progress.done)
+        gained, taken = self._furthest.done - self._first.done, now - self._started
+        if gained <= 0 or (self._furthest.done < TOO_EARLY * total and taken < LONG):
+            return None
+        return taken / gained * (total - self._furthest.done)
 
 
 def silent(progress: Progress) -> None:

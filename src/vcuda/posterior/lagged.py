@@ -52,6 +52,10 @@ class Lagged(NamedTuple):
             }
         )
 
+    def later(self, lag: int) -> str:
+        """When a cause acts, in words."""
+        return f"{self.step_in_words(lag)} later" if lag else "at once"
+
     def step_in_words(self, count: int) -> str:
         """So many steps."""
         called = "step" if self.step in ("row", "step") else self.step

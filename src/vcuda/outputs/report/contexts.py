@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report.html import joined, name, paragraphs, table
-from vcuda.outputs.report.sections import Request, Section
+from vcuda.outputs.report.sections import Request, Section, Told, in_short
+from vcuda.posterior.posterior import Posterior
 
 # Changes that a table shows, and how probable they must be; sure ones stand on the first screen.
 MOST_ROWS, MOST_NAMED, SHOWN, SURE = 40, 6, 0.1, 0.9
 
 
 def section(request: Request) -> Section | None:
-    posterior = request.posterior
+    told = changes(request.posterior)
+    return None if told is None else told.section()
+
+
+def changes(posterior: Posterior) -> Told | None:
+    """What each environment changed; None where rows come from one."""
     made = posterior.provenance.get("contexts")
     if not made or "targets" not in posterior.diagnostics:
         return None
     found = posterior.targets(minimum=SHOWN)
     changes = list(zip(found["environment"], found["column"], found["probability"].tolist(), strict=True))
     reference, count = made["reference"], len(made["rows"])
-    rows = [(name(site), name(column), f"{likely:.2f}") for site, column, likely in changes[:MOST_ROWS]]
     sentences = [
         f"Rows come from {count} environments. A change is a difference from {reference}, the reference, in how a "
         "column follows its causes, in its noise or in its level; what its causes pass on is no change. The graph and "
@@ -25,11 +29,16 @@ def section(request: Request) -> Section | None:
     ]
     if len(changes) > MOST_ROWS:
         sentences.append(f"{len(changes) - MOST_ROWS:,} less probable changes are not shown.")
-    if not rows:
+    if not changes:
         sentences.append(f"No change has a probability of {SHOWN} or more.")
-    shown = [table(("environment", "column", "probability"), rows, right=(2,))] if rows else []
     sure = [f"{site} changed {column}" for site, column, likely in changes if likely >= SURE]
-    more = " and more" if len(sure) > MOST_NAMED else ""
-    said = (f"Surely changed by environments: {'; '.join(sure[:MOST_NAMED])}{more}.",) if sure else ()
-    body = joined((paragraphs(sentences), *shown))
-    return Section("changes", "What environments changed", body, link="Changes", found=said)
+    return Told(
+        id="changes",
+        title="What environments changed",
+        link="Changes",
+        sentences=tuple(sentences),
+        head=("environment", "column", "probability"),
+        rows=[(site, column, f"{likely:.2f}") for site, column, likely in changes[:MOST_ROWS]],
+        numbers=(2,),
+        found=in_short("Surely changed by environments", sure, MOST_NAMED),
+    )

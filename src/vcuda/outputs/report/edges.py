@@ -55,11 +55,12 @@ def first_edges(request: Request) -> Html:
     items = []
     for edge in sentences.first_edges(request.posterior, request.consensus):
         if edge.is_open:
-            said = [name(edge.source), " and ", name(edge.target), " are connected, direction open: "]
+            said = [name(edge.source), " and ", name(edge.target), " are connected, direction open"]
         else:
-            said = [name(edge.source), " drives ", name(edge.target), ": "]
+            said = [name(edge.source), " drives ", name(edge.target)]
+        said.append(f", {edge.note}: " if edge.note else ": ")
         doubt = tag("span", " in doubt", class_="doubt") if edge.in_doubt else Html()
-        items.append(tag("li", *said, tag("strong", in_percent(edge.probability)), doubt))
+        items.append(tag("li", *said, tag("strong", in_percent(edge.probability), class_="share"), doubt))
     return tag("ul", *items) if items else Html()
 
 

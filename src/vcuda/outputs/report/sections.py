@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from vcuda.outputs.report.html import Html
+from vcuda.outputs.report.html import Html, joined, name, paragraphs, table
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.drivers import Drivers
 from vcuda.summaries.structures import NamedGraph, consensus
@@ -74,6 +74,35 @@ class Request:
     def consensus(self) -> NamedGraph:
         """The one DAG that agrees with the posterior best."""
         return consensus(self.posterior)
+
+
+class Told(NamedTuple):
+    """What only some fits have to tell, in sentences and a table whose first two columns are names.
+
+    ``numbers`` are the columns of the table that hold some, and ``found`` the sentences for the first screen.
+    """
+
+    id: str
+    title: str
+    link: str
+    sentences: tuple[str, ...]
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: tuple[int, ...]
+    found: tuple[str, ...]
+
+    def section(self, *more: Html) -> Section:
+        """The same as a section of the report, with what else stands below the table."""
+        rows = [(name(first), name(second), *rest) for first, second, *rest in self.rows]
+        shown = (table(self.head, rows, right=self.numbers),) if rows else ()
+        body = joined((paragraphs(self.sentences), *shown, *more))
+        return Section(self.id, self.title, body, link=self.link, found=self.found)
+
+
+def in_short(lead: str, named: Sequence[str], most: int) -> tuple[str, ...]:
+    """A sentence for the first screen that names the first of several findings; none where there are none."""
+    more = " and more" if len(named) > most else ""
+    return (f"{lead}: {'; '.join(named[:most])}{more}.",) if named else ()
 
 
 Maker = Callable[[Request], Section | None]

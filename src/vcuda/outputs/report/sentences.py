@@ -10,11 +10,13 @@ import pandas as pd
 
 from vcuda.baselines import BASELINES
 from vcuda.data.kinds import KINDS
+from vcuda.data.series import parted
 from vcuda.errors import ConfigError
 from vcuda.infer.engines import ENGINES
 from vcuda.models import model_words
+from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Posterior, as_sentence
-from vcuda.posterior.status import Status, edges_in_doubt
+from vcuda.posterior.status import Status, edges_in_doubt, in_percent
 from vcuda.summaries.categorical_effects import CategoryEffect, category_effect
 from vcuda.summaries.effects import Effect, effect, effects
 from vcuda.summaries.simulated_effects import SimulatedEffect, simulated_effect
@@ -61,6 +63,8 @@ DIAGNOSTIC_WORDS = {
 LIKELY, SURE = 0.5, 0.9
 # The direction of an edge is open when its opposite has this probability.
 OPEN_DIRECTION = 0.2
+# A hidden cause that is less probable is not named beside an edge.
+SHOWN_HIDDEN = 0.1
 # Edges on the first screen: as many as one looks at.
 EDGES_FIRST = 5
 # Effects of all pairs cost one function a variable and draw; curves cost simulations of single pairs.
@@ -161,7 +165,10 @@ def _knowledge(known: dict[str, Any]) -> list[str]:
 
 
 class Pairs(NamedTuple):
-    """Of how many pairs of variables an edge, in either direction, is likely or sure, and its direction settled."""
+    """Of how many pairs of variables an edge, in either direction, is likely or sure, and its direction settled.
+
+    A hidden cause joins two columns as well, and then no end of the pair is the cause.
+    """
 
     total: int
     likely: int
@@ -171,22 +178,32 @@ class Pairs(NamedTuple):
     @classmethod
     def of(cls, posterior: Posterior) -> Pairs:
         probabilities = posterior.edge_probabilities.to_numpy()
-        pairs = np.triu(probabilities + probabilities.T, k=1)
+        joined = probabilities + probabilities.T
+        if isinstance(posterior, HiddenCausesPosterior):
+            joined = joined + posterior.bidirected_probabilities.to_numpy()
+        pairs = np.triu(joined, k=1)
         directions = np.triu(np.maximum(probabilities, probabilities.T), k=1)
         likely = pairs >= LIKELY
         settled = likely & (directions >= SURE * pairs)
-        nodes = len(probabilities)
-        return cls(nodes * (nodes - 1) // 2, int(likely.sum()), int((pairs >= SURE).sum()), int(settled.sum()))
+        lagged, nodes = posterior.lagged, len(probabilities)
+        total = nodes * (nodes - 1) // 2
+        if lagged is not None:  # earlier steps have no causes
+            total = lagged.nodes * (lagged.nodes - 1) // 2 + lagged.lags * lagged.nodes**2
+        return cls(total, int(likely.sum()), int((pairs >= SURE).sum()), int(settled.sum()))
 
 
 class FirstEdge(NamedTuple):
-    """An edge on the first screen: whether its direction is open, how probable it is, and whether it is in doubt."""
+    """An edge on the first screen: whether its direction is open, how probable it is, and whether it is in doubt.
+
+    ``note`` says what else belongs to it: how much later it acts, or that a hidden cause may be there instead.
+    """
 
     source: str
     target: str
     is_open: bool
     probability: float
     in_doubt: bool
+    note: str = ""
 
 
 def pairs_in_doubt(posterior: Posterior) -> set[frozenset[str]]:
@@ -202,8 +219,21 @@ def first_edges(posterior: Posterior, consensus: NamedGraph) -> list[FirstEdge]:
     for source, target, probability, opposite in lines:
         is_open = probability < SURE * (probability + opposite)
         shown = probability + opposite if is_open else probability
-        found.append(FirstEdge(source, target, is_open, shown, frozenset((source, target)) in doubted))
+        column, note = _noted(posterior, source, target)
+        found.append(FirstEdge(column, target, is_open, shown, frozenset((source, target)) in doubted, note))
     return sorted(found, key=lambda edge: -edge.probability)[:EDGES_FIRST]
+
+
+def _noted(posterior: Posterior, source: str, target: str) -> tuple[str, str]:
+    """The column that is the source of an edge, and what else is to be said of the edge."""
+    if posterior.lagged is not None:
+        column, lag = parted(source, posterior.lagged.names) or (source, 0)
+        return column, posterior.lagged.later(lag)
+    if isinstance(posterior, HiddenCausesPosterior):
+        place = posterior.names.index(source), posterior.names.index(target)
+        hidden = float(posterior.bidirected_probabilities.to_numpy()[place])
+        return source, f"or a hidden cause of both ({in_percent(hidden)})" if hidden >= SHOWN_HIDDEN else ""
+    return source, ""
 
 
 def found_in_short(posterior: Posterior, consensus: NamedGraph) -> str:
@@ -211,8 +241,16 @@ def found_in_short(posterior: Posterior, consensus: NamedGraph) -> str:
     pairs, shown = Pairs.of(posterior), int(consensus.graph.sum())
     if not pairs.likely:
         return f"No pair has an edge with a probability of {LIKELY} or more: the data leave every edge open."
-    joined = "1 pair is" if pairs.likely == 1 else f"{pairs.likely:,} pairs are"
-    lead = f"Of {pairs.total:,} pairs of columns, {joined} likely to be joined by a direct cause"
+    lagged = posterior.lagged
+    if lagged is not None:
+        likely = "1 is" if pairs.likely == 1 else f"{pairs.likely:,} are"
+        when = f"at once or up to {lagged.later(lagged.lags)}"
+        lead = f"Of {pairs.total:,} ways in which one column may act on another, or on itself, {when}, {likely} likely"
+    else:
+        joined = "1 pair is" if pairs.likely == 1 else f"{pairs.likely:,} pairs are"
+        lead = f"Of {pairs.total:,} pairs of columns, {joined} likely to be joined by a direct cause"
+    if isinstance(posterior, HiddenCausesPosterior):
+        lead += " or a hidden one"
     return f"{lead}; the surest:" if shown > EDGES_FIRST else f"{lead}:"
 
 
@@ -240,6 +278,8 @@ def how_sure(posterior: Posterior) -> list[str]:
 
 
 def _share(part: int, whole: int) -> str:
+    if part == whole == 2:
+        return "Both"
     if part in (0, whole):
         return f"All of the {whole:,}" if part else f"None of the {whole:,}"
     return f"{part:,} of the {whole:,}"

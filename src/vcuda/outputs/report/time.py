@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report.html import joined, name, paragraphs, table, tag
-from vcuda.outputs.report.sections import Request, Section
+from vcuda.outputs.report.html import name, paragraphs, table, tag
+from vcuda.outputs.report.sections import Request, Section, Told, in_short
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.impulses import ImpulseResponse, impulse_response
 
@@ -14,28 +14,11 @@ MOST_PAIRS, STEPS_LATER, DRAWS = 6, 6, 200
 
 def section(request: Request) -> Section | None:
     posterior = request.posterior
-    lagged = posterior.lagged
-    if lagged is None:
+    told = over_time(posterior)
+    if told is None:
         return None
-    found = posterior.edges(minimum=SHOWN)
-    edges = list(
-        zip(found["source"], found["target"], found["lag"].tolist(), found["probability"].tolist(), strict=True)
-    )
-    rows = [
-        (name(source), name(target), "at once" if lag == 0 else f"{lagged.step_in_words(lag)} later", f"{likely:.2f}")
-        for source, target, lag, likely in edges[:MOST_ROWS]
-    ]
-    sentences = [
-        "Rows are steps in time. A column may depend on all columns of its own step, and of up to "
-        f"{lagged.step_in_words(lagged.lags)} before it, which the picture calls by names such as "
-        f"{lagged.names[0]}.lag1."
-    ]
-    if len(edges) > MOST_ROWS:
-        sentences.append(f"{len(edges) - MOST_ROWS:,} less probable edges are not shown.")
-    body = [paragraphs(sentences)]
-    if rows:
-        body.append(table(("Cause", "Effect", "When", "Probability"), rows, right=(3,)))
-    responses = _responses(posterior, edges, request.seed)
+    body = [paragraphs([f"The picture calls earlier steps by names such as {posterior.names[0]}.lag1."])]
+    responses = _responses(posterior, _edges(posterior), request.seed)
     if responses:
         body += [
             tag("h3", "What follows when a cause is one unit higher at one step"),
@@ -46,13 +29,45 @@ def section(request: Request) -> Section | None:
             ),
             paragraphs([f"In brackets the band that holds 90 %. {posterior.caveat}"]),
         ]
+    return told.section(*body)
+
+
+def over_time(posterior: Posterior) -> Told | None:
+    """Which column acts on which, and how much later; None where rows were taken as independent."""
+    lagged = posterior.lagged
+    if lagged is None:
+        return None
+    edges = _edges(posterior)
+    sentences = [
+        "Rows are steps in time. A column may depend on all columns of its own step, and of up to "
+        f"{lagged.step_in_words(lagged.lags)} before it."
+    ]
+    if len(edges) > MOST_ROWS:
+        sentences.append(f"{len(edges) - MOST_ROWS:,} less probable edges are not shown.")
     later = [
-        f"{source} acts on {target} {lagged.step_in_words(lag)} later"
+        f"{source} acts on {target} {lagged.later(lag)}"
         for source, target, lag, likely in edges
         if lag and source != target and likely >= SURE
     ]
-    said = (f"With a delay, surely: {'; '.join(later[:MOST_PAIRS])}{' and more' if len(later) > MOST_PAIRS else ''}.",)
-    return Section("time", "Over time", joined(body), link="Time", found=said if later else ())
+    return Told(
+        id="time",
+        title="Over time",
+        link="Time",
+        sentences=tuple(sentences),
+        head=("Cause", "Effect", "When", "Probability"),
+        rows=[
+            (source, target, lagged.later(lag), f"{likely:.2f}") for source, target, lag, likely in edges[:MOST_ROWS]
+        ],
+        numbers=(3,),
+        found=in_short("With a delay, surely", later, MOST_PAIRS),
+    )
+
+
+def _edges(posterior: Posterior) -> list[tuple[str, str, int, float]]:
+    found = posterior.edges(minimum=SHOWN)
+    return list(
+        zip(found["source"], found["target"], found["lag"].tolist(), found["probability"].tolist(), strict=True)
+    )
 
 
 def _responses(posterior: Posterior, edges: list[tuple[str, str, int, float]], seed: int) -> list[ImpulseResponse]:
