@@ -477,8 +477,8 @@ def test_the_arrows_of_a_series_have_their_lags(months, tmp_path):
     assert later["ads", "visits"] > 0.99
     first = found["first"][0]
     assert (first["source"], first["target"], first["note"]) == ("ads", "visits", "1 month later")
-    (told,) = found["told"]
-    assert told["table"]["rows"][0] == ["ads", "visits", "1 month later", "1.00"]
+    (section,) = found["sections"]
+    assert section["table"]["rows"][0] == ["ads", "visits", "1 month later", "1.00"]
     assert "ads acts on visits 1 month later" in found["found_more"][0]
     effect = answers.effect(str(run), "ads", "visits")
     assert effect["later"] == "months"
@@ -494,9 +494,9 @@ def test_a_result_says_what_places_changed(months, tmp_path):
     )
     posterior.save(run := tmp_path / "run")
     found = answers.result(str(run))
-    (told,) = found["told"]
-    assert told["id"] == "changes"
-    assert told["table"]["rows"][0][:2] == ["south", "visits"]
+    (section,) = found["sections"]
+    assert section["id"] == "changes"
+    assert section["table"]["rows"][0][:2] == ["south", "visits"]
     assert "south changed visits" in found["found_more"][0]
     assert set(found["cannot"]) == {"why"}
     assert answers.effect(str(run), "ads", "visits")["answer"]

@@ -99,7 +99,7 @@ export interface Result {
   /** Lags in words, of rows that are steps in time. */
   when: string[] | null;
   /** What only some fits have to tell. */
-  told: { id: string; title: string; sentences: string[]; table: Table }[];
+  sections: { id: string; title: string; sentences: string[]; table: Table }[];
   /** Questions that this result does not answer, each with a sentence. */
   cannot: { why?: string; effects?: string; next?: string };
   found: string;

@@ -122,7 +122,7 @@ class RunScreen {
     );
     const panels: [string, string, (panel: HTMLElement) => void][] = [
       ["graph", "Graph", (panel) => this.graph(panel, result)],
-      ...result.told.map((one): [string, string, (panel: HTMLElement) => void] => [one.id, one.title, (panel) => panel.append(...one.sentences.map((line) => h("p", {}, line)), one.table.rows.length ? dataTable(one.table) : "")]),
+      ...result.sections.map((one): [string, string, (panel: HTMLElement) => void] => [one.id, one.title, (panel) => panel.append(...one.sentences.map((line) => h("p", {}, line)), one.table.rows.length ? dataTable(one.table) : "")]),
       ["effects", "Effects", (panel) => this.effects(panel, result)],
       ["checks", "Checks", (panel) => this.checks(panel, result)],
       ["next", "Next experiment", (panel) => (result.cannot.next ? panel.append(h("p", {}, result.cannot.next)) : this.experiments(panel))],

@@ -18,7 +18,7 @@ from vcuda.outputs.exports.files import FORMATS, STRUCTURES
 from vcuda.outputs.report import report_page, sentences
 from vcuda.outputs.report.contexts import changes
 from vcuda.outputs.report.hidden import hidden_causes
-from vcuda.outputs.report.sections import Told
+from vcuda.outputs.report.sections import TableSection
 from vcuda.outputs.report.time import over_time
 from vcuda.outputs.reproduction import python_lines, shell_line
 from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
@@ -56,16 +56,16 @@ def result(run: str) -> dict[str, Any]:
     posterior = _load(run)
     agreed, checks, made = posterior.consensus(), posterior.checks(), posterior.provenance
     lagged, shell = posterior.lagged, shell_line(posterior)
-    told = [one for make in (changes, over_time, hidden_causes) if (one := make(posterior)) is not None]
+    sections = [one for make in (changes, over_time, hidden_causes) if (one := make(posterior)) is not None]
     return {
         "names": list(posterior.names if lagged is None else lagged.names),
         "kinds": None if posterior.kinds is None else list(posterior.kinds),
         "edges": _edges(posterior),
         "when": None if lagged is None else [lagged.later(lag) for lag in range(lagged.lags + 1)],
-        "told": [_told(one) for one in told],
+        "sections": [_table_section(one) for one in sections],
         "cannot": _cannot(posterior),
         "found": sentences.found_in_short(posterior, agreed),
-        "found_more": [sentence for one in told for sentence in one.found],
+        "found_more": [sentence for one in sections for sentence in one.found],
         "first": [one._asdict() for one in sentences.first_edges(posterior, agreed)],
         "sure": sentences.how_sure(posterior),
         "wrong": sentences.could_be_wrong(posterior),
@@ -109,15 +109,15 @@ def _edges(posterior: Posterior) -> list[list[Any]]:
     return [edge(*one) for one in found.itertuples(index=False, name=None)]
 
 
-def _told(told: Told) -> dict[str, Any]:
+def _table_section(section: TableSection) -> dict[str, Any]:
     table = {
-        "title": told.title,
-        "head": list(told.head),
-        "numeric": [k in told.numbers for k in range(len(told.head))],
-        "rows": [list(row) for row in told.rows],
+        "title": section.title,
+        "head": list(section.head),
+        "numeric": [k in section.numbers for k in range(len(section.head))],
+        "rows": [list(row) for row in section.rows],
         "more": 0,
     }
-    return {"id": told.id, "title": told.link, "sentences": list(told.sentences), "table": table}
+    return {"id": section.id, "title": section.link, "sentences": list(section.sentences), "table": table}
 
 
 def _cannot(posterior: Posterior) -> dict[str, str]:

@@ -32,11 +32,11 @@ def expected_with_factor(
     """Fill in the moments ``(d + 1, d + 1)`` of columns and factor given the table; returns the log likelihood of a
     row, times -2."""
     d = len(noise)
-    told, log_det = 0.0, 0.0
+    precision, log_det = 0.0, 0.0
     for j in range(d):
-        told += loads[j] * loads[j] / noise[j]
+        precision += loads[j] * loads[j] / noise[j]
         log_det += np.log(noise[j])
-    left = 1.0 / (1.0 + told)
+    left = 1.0 / (1.0 + precision)
     # What each column says of the factor.
     says = np.zeros(d)
     for j in range(d):

@@ -204,7 +204,7 @@ def _lines(console: Console, remaining: Callable[[Progress], str], doing: str) -
                 before = progress.detail
                 say(console, f"{before[:1].upper()}{before[1:]} ...")
             return
-        # The first line comes as soon as the time left can be told: after compilation people want to know how long.
+        # The first line comes as soon as the time left is known: after compilation people want to know how long.
         if tenth > shown and note:
             shown = tenth
             share = f"{progress.done / progress.total:.0%}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcuda.outputs.report.sections import Request, Section, Told, in_short
+from vcuda.outputs.report.sections import Request, Section, TableSection, in_short
 from vcuda.posterior.posterior import Posterior
 
 # Changes that a table shows, and how probable they must be; sure ones stand on the first screen.
@@ -10,11 +10,11 @@ MOST_ROWS, MOST_NAMED, SHOWN, SURE = 40, 6, 0.1, 0.9
 
 
 def section(request: Request) -> Section | None:
-    told = changes(request.posterior)
-    return None if told is None else told.section()
+    found = changes(request.posterior)
+    return None if found is None else found.section()
 
 
-def changes(posterior: Posterior) -> Told | None:
+def changes(posterior: Posterior) -> TableSection | None:
     """What each environment changed; None where rows come from one."""
     made = posterior.provenance.get("contexts")
     if not made or "targets" not in posterior.diagnostics:
@@ -32,7 +32,7 @@ def changes(posterior: Posterior) -> Told | None:
     if not changes:
         sentences.append(f"No change has a probability of {SHOWN} or more.")
     sure = [f"{site} changed {column}" for site, column, likely in changes if likely >= SURE]
-    return Told(
+    return TableSection(
         id="changes",
         title="What environments changed",
         link="Changes",

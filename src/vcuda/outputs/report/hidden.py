@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.html import paragraphs
-from vcuda.outputs.report.sections import Request, Section, Told, in_short
+from vcuda.outputs.report.sections import Request, Section, TableSection, in_short
 from vcuda.posterior.mixed_graphs import HiddenCausesPosterior
 from vcuda.posterior.posterior import Posterior
 
@@ -16,19 +16,19 @@ ABOUT = (
 
 
 def section(request: Request) -> Section | None:
-    told = hidden_causes(request.posterior)
+    found = hidden_causes(request.posterior)
     only_direct = paragraphs(["The picture and the list of edges have direct effects only."])
-    return None if told is None else told.section(only_direct)
+    return None if found is None else found.section(only_direct)
 
 
-def hidden_causes(posterior: Posterior) -> Told | None:
+def hidden_causes(posterior: Posterior) -> TableSection | None:
     """How each pair is joined; None where the fit knows no hidden causes."""
     if not isinstance(posterior, HiddenCausesPosterior):
         return None
     found = posterior.pairs(minimum=SHOWN)
     sure = found[found.bidirected >= SURE]
     named = [f"{first} and {second}" for first, second in zip(sure.source, sure.target, strict=True)]
-    return Told(
+    return TableSection(
         id="hidden-causes",
         title="Hidden causes",
         link="Hidden causes",

@@ -76,7 +76,7 @@ class Request:
         return consensus(self.posterior)
 
 
-class Told(NamedTuple):
+class TableSection(NamedTuple):
     """What only some fits have to tell, in sentences and a table whose first two columns are names.
 
     ``numbers`` are the columns of the table that hold some, and ``found`` the sentences for the first screen.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.html import name, paragraphs, table, tag
-from vcuda.outputs.report.sections import Request, Section, Told, in_short
+from vcuda.outputs.report.sections import Request, Section, TableSection, in_short
 from vcuda.posterior.posterior import Posterior
 from vcuda.summaries.impulses import ImpulseResponse, impulse_response
 
@@ -14,8 +14,8 @@ MOST_PAIRS, STEPS_LATER, DRAWS = 6, 6, 200
 
 def section(request: Request) -> Section | None:
     posterior = request.posterior
-    told = over_time(posterior)
-    if told is None:
+    found = over_time(posterior)
+    if found is None:
         return None
     body = [paragraphs([f"The picture calls earlier steps by names such as {posterior.names[0]}.lag1."])]
     responses = _responses(posterior, _edges(posterior), request.seed)
@@ -29,10 +29,10 @@ def section(request: Request) -> Section | None:
             ),
             paragraphs([f"In brackets the band that holds 90 %. {posterior.caveat}"]),
         ]
-    return told.section(*body)
+    return found.section(*body)
 
 
-def over_time(posterior: Posterior) -> Told | None:
+def over_time(posterior: Posterior) -> TableSection | None:
     """Which column acts on which, and how much later; None where rows were taken as independent."""
     lagged = posterior.lagged
     if lagged is None:
@@ -49,7 +49,7 @@ def over_time(posterior: Posterior) -> Told | None:
         for source, target, lag, likely in edges
         if lag and source != target and likely >= SURE
     ]
-    return Told(
+    return TableSection(
         id="time",
         title="Over time",
         link="Time",

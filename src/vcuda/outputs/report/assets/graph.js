@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:d09f6f1326c7c8f5cf72ceebbf9482f7dc708ea5962df3cf3cdd9057ac5b2df8
+/*! Built from frontend/, sources sha256:1dd4108d652402d03a2371b2261bb23a5cb840fa574ea4ba0ad724611117e2a8
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
