@@ -1,4 +1,4 @@
-"""Hidden causes: whether a linear model with something hidden describes the table as well as any DAG does.
+"""Hidden causes: whether a linear model with something hidden describes the table better than any DAG does.
 
 A hidden cause of many columns, or errors of measurement, make all columns depend on each other, so that the best DAG
 is dense and sure of edges that are not there. A sparse DAG beside one factor, or below errors, then has fewer
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vcuda.checks.latent import climb
 from vcuda.checks.subject import SURE, Subject
 from vcuda.data.messages import listed
 from vcuda.graphs import compelled_edges
@@ -26,9 +25,8 @@ LEAST_COLUMNS, LEAST_COLUMNS_OF_FACTOR, MOST_COLUMNS = 4, 6, 15
 LEAST_ROWS, ROWS_A_COLUMN = 100, 10
 # A factor has loads on so many columns at least: two columns with a load are one more edge, three are three.
 LEAST_LOADS = 4
-# Something hidden is found when BIC, less the cost of two parameters, is ahead by so many nats. On tables without
-# anything hidden the best model with a factor has about three parameters more than it needs.
-BETTER, PARAMETERS = 7.2, 2
+# Something hidden is found when its BIC is ahead by so many nats: dense graphs look like a factor by less than this.
+BETTER = 3.0
 # Shares of the variance of every column that may be error. The search ends where the first is so far behind.
 SHARES, FAR_BEHIND = (0.1, 0.2, 0.3, 0.4), 50.0
 # Searches for a factor from scratch and from the best so far, and the share of edges that each keeps to begin with.
@@ -107,7 +105,7 @@ def products_of(posterior: Posterior, subject: Subject) -> Products | None:
 
 
 def hidden(subject: Subject, products: Products) -> Hidden | None:
-    """The best model with something hidden, if it describes the table as well and doubts what is sure."""
+    """The best model with something hidden, if it describes the table better and doubts what is sure."""
     rows, scale = products.rows, np.sqrt(np.diag(products.columns))
     correlations, d = products.columns / np.outer(scale, scale), len(scale)
     starts = [np.zeros(d, dtype=np.int64), *(_masks(graph) for graph in _probable_graphs(subject))]
@@ -119,7 +117,7 @@ def hidden(subject: Subject, products: Products) -> Hidden | None:
     without = dag.score
     if products.equal_noise:
         without = max(without, _of_equal_noise(subject, products.columns / rows, rows))
-    least = without + BETTER - 0.5 * PARAMETERS * np.log(rows)
+    least = without + BETTER
     enough = [model for model in found if model.score > least]
     if not enough:
         return None
@@ -143,6 +141,9 @@ def _climbed(
     used = parents.copy() if loads is None else parents | (1 << d)
     noise = np.full(d, (1.0 if loads is None else 0.5) - share)
     least = 0 if loads is None else LEAST_LOADS
+    # What compiles takes a while to import, and most fits do without.
+    from vcuda.checks.latent import climb
+
     score = climb(correlations, rows, share, least, used, own, np.zeros((d, d)), noise)
     return Model(float(score), used, own, share)
 

@@ -382,7 +382,6 @@ class _Run:
         found = self._timed(HIDDEN, lambda: hidden(subject, products))
         if found is None:
             return
-        how = "better than" if found.gain > 0 else "about as well as"
         columns = dict.fromkeys(k for edge in found.doubted for k in edge)
         self.findings.append(
             Finding(
@@ -391,8 +390,8 @@ class _Run:
                 columns=tuple(subject.names[k] for k in columns),
                 edges=self._named(found.doubted),
                 sentence=(
-                    f"A model with {found.words(subject.names, NAMED)} describes the table {how} any graph of these "
-                    f"columns alone ({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
+                    f"A model with {found.words(subject.names, NAMED)} describes the table better than any graph "
+                    f"of these columns alone ({found.gain:+.1f} nats of BIC, {products.rows:,} rows)."
                 ),
                 changes=(
                     "These edges would then not be there, or their direction would be open: "
