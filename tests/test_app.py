@@ -511,7 +511,7 @@ def test_a_result_has_hidden_causes_beside_arrows():
     for source, target, likely in zip(pairs.source, pairs.target, pairs.bidirected, strict=True):
         assert hidden[frozenset((source, target))] == pytest.approx(likely, abs=1e-4)
     assert "or a hidden one" in found["found"]
-    assert [one["id"] for one in found["told"]] == ["hidden-causes"]
+    assert [one["id"] for one in found["sections"]] == ["hidden-causes"]
     assert set(found["cannot"]) == {"why", "effects", "next"}
     names = found["names"]
     for question in (answers.effect, lambda *asked: answers.why(*asked, None)):
