@@ -60,12 +60,14 @@ def write(image: Image.Image, name: str) -> None:
 
 def beside(images: list[Image.Image]) -> Image.Image:
     """Several pictures in a row, as high as the highest."""
-    gap = 24
-    whole = Image.new("RGB", (sum(one.width + gap for one in images) - gap, max(one.height for one in images)), "#888")
+    space = 24
+    whole = Image.new(
+        "RGB", (sum(one.width + space for one in images) - space, max(one.height for one in images)), "#888"
+    )
     at = 0
     for one in images:
         whole.paste(one, (at, 0))
-        at += one.width + gap
+        at += one.width + space
     return whole
 
 

@@ -102,6 +102,7 @@ def prepare(request: Request, spec: Mixed, progress: Callable[[float], None]) ->
 
 
 def _scored(request: Request, spec: Mixed, progress: Callable[[float], None]) -> Prepared:
+    """Choose rows and logarithms, and score the sets."""
     given = request.rows_in_memory
     notes = []
     if given.n > spec.most_rows:
