@@ -19,6 +19,7 @@ from scipy.special import gammaln
 from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.glm.laplace import Fitted, better, fit
+from vcuda.models.glm.odds import Odds
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.features import LINE
@@ -33,6 +34,7 @@ SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 SPREAD_PRECISION = 4.0
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 15.0
+SCORES = 3
 # Designs have a multiple of so many features.
 PADDING = 4
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
@@ -53,14 +55,16 @@ class Description:
     spread: bool = False
     together: bool = False
     size: bool = False
+    odds: bool = False
 
     @property
     def is_closed(self) -> bool:
         """Whether the evidence of a number has a closed form."""
-        return not (self.shape or self.spread)
+        return not (self.shape or self.spread or self.odds)
 
 
 TOGETHER = Description("one function of all causes", smooth=True, together=True)
+ODDS = (Description("odds of values, linear", smooth=False, odds=True), Description("odds of values, smooth", smooth=True, odds=True))
 NUMBER = (
     Description("linear", smooth=False),
     Description("smooth", smooth=True),
@@ -70,12 +74,17 @@ NUMBER = (
     Description("linear, any noise, spread by causes", smooth=False, shape=True, spread=True),
     Description("smooth, any noise, spread by causes", smooth=True, shape=True, spread=True),
     TOGETHER,
+    *ODDS,
 )
-COUNT = tuple(
-    Description(f"{words}, {name}", smooth=smooth, size=size)
-    for words, smooth in (("linear", False), ("smooth", True))
-    for name, size in (("Poisson", False), ("negative binomial", True))
+COUNT = (
+    *(
+        Description(f"{words}, {name}", smooth=smooth, size=size)
+        for words, smooth in (("linear", False), ("smooth", True))
+        for name, size in (("Poisson", False), ("negative binomial", True))
+    ),
+    *ODDS,
 )
+ORDERED = (Description("linear", smooth=False), Description("smooth", smooth=True), *ODDS)
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
 
 
@@ -84,13 +93,15 @@ View = tuple[Description, ...]
 # What a direction may hang on: all descriptions of a number compete, or only those that take its noise as of any shape,
 # with a spread that is constant or one that depends on the causes.
 EVERY = NUMBER
-CONSTANT_SPREAD = tuple(how for how in NUMBER if how.shape and not how.spread)
-ANY_SPREAD = tuple(how for how in NUMBER if how.shape and how.spread)
+CONSTANT_SPREAD = (*(how for how in NUMBER if how.shape and not how.spread), *ODDS)
+ANY_SPREAD = (*(how for how in NUMBER if how.shape and how.spread), *ODDS)
 
 
 def descriptions_of(kind: str, of_numbers: View = EVERY) -> tuple[Description, ...]:
     """The descriptions of a column of some kind, equally plausible before the table is seen."""
-    return of_numbers if kind == "number" else COUNT if kind == "count" else CODED
+    if kind == "number":
+        return of_numbers
+    return COUNT if kind == "count" else ORDERED if kind == "ordered" else CODED
 
 
 def padded(width: int) -> int:
@@ -134,6 +145,7 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
         self.columns, self.count, self.are_shared = columns, len(values), are_shared
+        self.values = values
         self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
@@ -206,6 +218,7 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
+        self.odds_weights: dict[tuple[str, Set], np.ndarray] = {}
         # The evidence of sets by the name of the description, of those that were worth trying.
         self.heights: dict[str, dict[Set, float]] = {}
 
@@ -249,7 +262,9 @@ class ColumnEvidence:
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            if how.together:
+            if how.odds:
+                found[some] = [self._odds(how, parents) for parents in chosen]
+            elif how.together:
                 found[some] = [self._together(parents) for parents in chosen]
             elif self.own.is_number and how.is_closed:
                 found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
@@ -327,6 +342,61 @@ class ColumnEvidence:
         left = matrix[explained, explained] - (weights * outer).sum(axis=1)
         scale = np.sqrt(np.maximum(left / self.rows.count, 1e-6))
         return weights / scale[:, None], np.log(scale)
+
+    # Odds of values -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def grouping(self) -> np.ndarray:
+        """Where one group of values ends and the next begins."""
+        if self.before is not None:
+            return self.before.grouping
+        from vcuda.models.mixed.groups import cuts_of
+
+        return cuts_of(self.rows.values[:, self.target])
+
+    @cached_property
+    def _grouped(self) -> dict[bool, Odds]:
+        from vcuda.models.glm.odds import Odds
+
+        first = self if self.before is None else self.before
+        values = self.rows.values[:, self.target]
+        groups = np.searchsorted(self.grouping, values)
+        every = first.rows.values[:, self.target]
+        own = np.searchsorted(self.grouping, every)
+        found = {}
+        for smooth in (False, True):
+            features = first.rows.features(smooth)[self.target][:SCORES]
+            size = np.maximum(np.bincount(own, minlength=self.grouping.size + 1), 1)
+            scores = np.stack([np.bincount(own, f, minlength=size.size) / size for f in features], axis=1)
+            found[smooth] = Odds(groups, np.ascontiguousarray(scores))
+        return found
+
+    @cached_property
+    def _alone(self) -> float:
+        """The log evidence of the column without causes, by the best description of it."""
+        from vcuda.models.mixed.groups import log_evidence_of_values
+
+        others = [how for how in descriptions_of(self.own.kind) if not (how.odds or how.together)]
+        every = np.array([self.evidence(how, [()])[0] for how in others])
+        density = every.max() + np.log(np.exp(every - every.max()).mean())
+        return max(float(density), log_evidence_of_values(self.own, self.rows.values[:, self.target]))
+
+    @cached_property
+    def _odds_alone(self) -> float:
+        from vcuda.models.glm.odds import fit_odds
+
+        return fit_odds(self._grouped[False], np.zeros((0, self.rows.count))).log_evidence
+
+    def _odds(self, how: Description, parents: Set) -> float:
+        from vcuda.models.glm.odds import fit_odds
+
+        if not parents:
+            return self._alone
+        start = None if self.before is None else self.before.odds_weights.get((how.name, parents))
+        features = self.rows.features(how.smooth)
+        found = fit_odds(self._grouped[how.smooth], np.concatenate([features[k] for k in parents]), start)
+        self.odds_weights[how.name, parents] = found.weights
+        return self._alone + found.log_evidence - self._odds_alone
 
     # Laplace --------------------------------------------------------------------------------------------------------
 
