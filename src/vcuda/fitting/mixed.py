@@ -533,6 +533,7 @@ def _by_shape(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> lis
 def _noise_sentences(prepared: Prepared) -> list[str]:
     """Which columns have which noise, as the best set of each has it on all rows."""
     by_noise: dict[str, list[str]] = {}
+    by_odds = list[str]()
     for target, evidence in enumerate(prepared.tabulation.evidences):
         if not evidence.own.is_number:
             continue
@@ -540,10 +541,21 @@ def _noise_sentences(prepared: Prepared) -> list[str]:
         best = max(prepared.tabulation.sets[target].fitted, key=lambda own: scores[own])
         found = evidence.by_description([best])
         name = max(found, key=lambda how: float(found[how][0]))
+        if "odds" in name:
+            by_odds.append(prepared.table.names[target])
+            continue
         words = "of another shape than normal" if "any noise" in name else "normal"
         if "spread" in name:
             words += ", its spread depends on the causes"
         by_noise.setdefault(words, []).append(prepared.table.names[target])
-    if not by_noise:
-        return []
-    return ["Noise: " + "; ".join(f"{words} in {listed(names)}" for words, names in by_noise.items()) + "."]
+    sentences = []
+    if by_noise:
+        sentences.append(
+            "Noise: " + "; ".join(f"{words} in {listed(names)}" for words, names in by_noise.items()) + "."
+        )
+    if by_odds:
+        sentences.append(
+            f"Nothing was assumed of the noise in {listed(by_odds)}: many rows share a value of the column or of a "
+            "cause, and causes change the odds of its values."
+        )
+    return sentences

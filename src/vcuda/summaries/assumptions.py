@@ -18,7 +18,17 @@ from vcuda.fitting.mixed import THREADS, by_ranks
 from vcuda.models.interventions import InterventionalPredictive, joined, prepare
 from vcuda.models.linear import BGe, LinearPredictive
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import EVERY, NEAR, ColumnEvidence, Description, Set, View, descriptions_of
+from vcuda.models.mixed.evidence import (
+    EVERY,
+    NEAR,
+    ColumnEvidence,
+    Description,
+    Set,
+    View,
+    descriptions_of,
+    log_mean,
+    shares_of,
+)
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.tables import DOMINATED, MixedTable, scored_sets
 from vcuda.models.protocol import LocalScore, ScoreSpec
@@ -184,7 +194,7 @@ def is_within(how: Description, assumed: Assumptions) -> bool:
         (FUNCTIONS in assumed or not how.smooth)
         and (SHAPE in assumed or not how.shape)
         and (SPREAD in assumed or not how.spread)
-    )
+    )  # odds of values say nothing of noise
 
 
 def subsets_asked(assumptions: Sequence[str]) -> list[Assumptions]:
@@ -198,7 +208,7 @@ def competing(kind: str, view: View, assumed: Assumptions) -> tuple[Description,
     """The descriptions of a column that need no more than some assumptions: those of a view, if it has any."""
     every = [how for how in descriptions_of(kind) if is_within(how, assumed)]
     seen = [how for how in descriptions_of(kind, view) if is_within(how, assumed)]
-    return tuple(seen or every)
+    return tuple(seen if any(not how.odds for how in seen) else every)
 
 
 class _Sets(NamedTuple):
@@ -241,6 +251,8 @@ class _DescribedColumn:
 
     Parameters
     ----------
+    evidence
+        The column on these rows.
     heights
         By the name of the description, the evidence of sets.
     before
@@ -248,9 +260,16 @@ class _DescribedColumn:
     """
 
     def __init__(
-        self, kind: str, heights: Mapping[str, Mapping[Set, float]], before: _DescribedColumn | None = None
+        self,
+        evidence: ColumnEvidence,
+        heights: Mapping[str, Mapping[Set, float]],
+        before: _DescribedColumn | None = None,
     ) -> None:
-        self.kind, self.heights, self.before = kind, heights, before
+        self.evidence, self.heights, self.before = evidence, heights, before
+
+    @property
+    def kind(self) -> str:
+        return self.evidence.own.described_as
 
     @classmethod
     def of_part(
@@ -262,12 +281,11 @@ class _DescribedColumn:
         asked: Sequence[Assumptions],
     ) -> _DescribedColumn:
         """Fit to a part of the rows what counts in some of the views, by some of the assumptions."""
-        kind = evidence.own.kind
-        heights: dict[str, dict[Set, float]] = {how.name: {} for how in descriptions_of(kind)}
-        found = cls(kind, heights, before)
+        heights: dict[str, dict[Set, float]] = {how.name: {} for how in descriptions_of(before.kind)}
+        found = cls(evidence, heights, before)
         ways = [(view, assumed) for view in dict.fromkeys(views) for assumed in asked]
         near = {own: {how for way in ways for how in found.counted(own, *way)} for own in sets.fitted}
-        for how in descriptions_of(kind):
+        for how in descriptions_of(before.kind):
             tried = [own for own in sets.fitted if how in near[own]]
             if tried:
                 heights[how.name] |= zip(tried, evidence.evidence(how, tried).tolist(), strict=True)
@@ -283,13 +301,13 @@ class _DescribedColumn:
         return [how for how in every if known[how] > best - NEAR]
 
     def scores(self, sets: _Sets, assumed: Assumptions, view: View = EVERY) -> dict[Set, float]:
-        """The log evidence of all sets, by descriptions that need no more than some assumptions, equally plausible."""
-        size = len(competing(self.kind, view, assumed))
-        found = {}
+        """The log evidence of all sets, averaged over the descriptions that need no more than some assumptions."""
+        every, found = competing(self.kind, view, assumed), dict[Set, float]()
         for own in sets.fitted:
-            every = np.array([self.heights[how.name][own] for how in self.counted(own, view, assumed)])
-            top = every.max()
-            found[own] = float(top + np.log(np.exp(every - top).sum() / size))
+            shares = dict(zip(every, shares_of(every, with_odds=self.evidence.has_odds(own)), strict=True))
+            counted = [(self.heights[how.name][own], shares[how]) for how in self.counted(own, view, assumed)]
+            heights, weights = np.array(counted).T[:, :, None]
+            found[own] = float(log_mean(heights, weights)[0])
         # Smaller sets first, so that each finds its subset.
         for own in sorted(sets.expected, key=len):
             above, losses = sets.expected[own]
@@ -369,7 +387,7 @@ class RegressionTable:
             return lambda done: on_progress((start + size * done) / (len(self._parts) + 2))
 
         sets = _over_columns(tried, table.d, share(0))
-        first = [_DescribedColumn(one.own.kind, one.heights) for one in evidences]
+        first = [_DescribedColumn(one, one.heights) for one in evidences]
         if not self._parts:
             return [(first, sets)]
         fewer = [own.without_dominated(one, asked) for own, one in zip(sets, first, strict=True)]

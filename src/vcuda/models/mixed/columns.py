@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 
 from vcuda.data.kinds import grid_step
 from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
+from vcuda.models.mixed.odds import Groups, cuts_of
+
+# A number has steps where so large a share of the rows has one value.
+SHARE_OF_STEP = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +31,8 @@ class Column:
         Of a number: what standardises it.
     features
         What it is to its effects.
+    values
+        (n,) those that it was made from.
     step
         Of a number that was rounded: the step of its grid, in the user's units.
     logarithm
@@ -36,6 +43,7 @@ class Column:
     levels: np.ndarray
     line: Line | None
     features: NumberFeatures | LabelFeatures
+    values: np.ndarray
     step: float | None = None
     logarithm: bool = False
 
@@ -45,13 +53,32 @@ class Column:
         nothing = np.zeros(0)
         if kind == "number":
             step = grid_step(np.exp(values) if logarithm else values)
-            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values), step, logarithm)
+            return cls(kind, nothing, Line.of(values), NumberFeatures.of(values), values, step, logarithm)
         if kind == "count":
-            return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)))
+            return cls(kind, nothing, None, NumberFeatures.of(np.sqrt(values)), values)
         levels = np.unique(values)
         codes = np.searchsorted(levels, values).astype(np.float64)
         features = NumberFeatures.of(codes) if kind == "ordered" else LabelFeatures.of(codes, levels.size)
-        return cls(kind, levels, None, features)
+        return cls(kind, levels, None, features, values)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Values that are alike, for regressions on odds: every label, or values that lie beside each other."""
+        is_label = self.kind in ("yes/no", "label")
+        cuts = (self.levels[1:] + self.levels[:-1]) / 2 if is_label else cuts_of(self.values)
+        return Groups.of(cuts, self.values, *self.expand(self.values))
+
+    @cached_property
+    def has_steps(self) -> bool:
+        """Whether many rows share a value, which no density describes."""
+        if not self.is_number:
+            return True
+        return bool(np.unique(self.values, return_counts=True)[1].max() >= SHARE_OF_STEP * self.values.size)
+
+    @property
+    def described_as(self) -> str:
+        """The kind, or "steps" for a number with steps that do not lie on a grid: of these there is no density."""
+        return "steps" if self.is_number and self.has_steps and self.step is None else self.kind
 
     @property
     def is_number(self) -> bool:
@@ -81,6 +108,13 @@ class Column:
         if self.kind == "count":
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
+
+    def log_width(self, values: np.ndarray) -> float:
+        """The log of the width of the cells of the grid around values (n,), in the units of the likelihood, summed."""
+        if self.line is None or self.step is None:
+            return 0.0
+        step = self.step / np.exp(values) if self.logarithm else np.full(values.size, self.step)
+        return float(np.log(step / self.line.scale).sum())
 
     def log_jacobian(self, rows: int) -> float:
         """What the log density of so many values gains by going from the units of the likelihood to their own."""

@@ -19,10 +19,10 @@ from scipy.special import gammaln
 from vcuda.models.caching import cached
 from vcuda.models.gaussian_process import GaussianProcess
 from vcuda.models.glm.laplace import Fitted, better, fit
-from vcuda.models.glm.odds import Odds
 from vcuda.models.glm.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Number, Ordered, Poisson, Softmax
 from vcuda.models.mixed.columns import Column
 from vcuda.models.mixed.features import LINE
+from vcuda.models.mixed.odds import OddsRegressions, log_evidence_of_values
 from vcuda.models.protocol import LocalScore
 
 Set = tuple[int, ...]
@@ -34,7 +34,6 @@ SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 SPREAD_PRECISION = 4.0
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 15.0
-SCORES = 3
 # Designs have a multiple of so many features.
 PADDING = 4
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
@@ -64,7 +63,10 @@ class Description:
 
 
 TOGETHER = Description("one function of all causes", smooth=True, together=True)
-ODDS = (Description("odds of values, linear", smooth=False, odds=True), Description("odds of values, smooth", smooth=True, odds=True))
+ODDS = (
+    Description("linear, odds of values", smooth=False, odds=True),
+    Description("smooth, odds of values", smooth=True, odds=True),
+)
 NUMBER = (
     Description("linear", smooth=False),
     Description("smooth", smooth=True),
@@ -84,8 +86,9 @@ COUNT = (
     ),
     *ODDS,
 )
-ORDERED = (Description("linear", smooth=False), Description("smooth", smooth=True), *ODDS)
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
+# Of the kinds that are not numbers or labels.
+OTHER_KINDS = {"count": COUNT, "ordered": (*CODED, *ODDS), "steps": ODDS}
 
 
 # The descriptions of a number that compete.
@@ -98,10 +101,23 @@ ANY_SPREAD = (*(how for how in NUMBER if how.shape and how.spread), *ODDS)
 
 
 def descriptions_of(kind: str, of_numbers: View = EVERY) -> tuple[Description, ...]:
-    """The descriptions of a column of some kind, equally plausible before the table is seen."""
+    """The descriptions of a column of some kind."""
     if kind == "number":
         return of_numbers
-    return COUNT if kind == "count" else ORDERED if kind == "ordered" else CODED
+    return OTHER_KINDS.get(kind, CODED)
+
+
+def shares_of(competing: Sequence[Description], *, with_odds: bool) -> np.ndarray:
+    """How plausible descriptions (h,) are before the table is seen: odds of values are half, where they compete."""
+    odds = np.array([how.odds for how in competing])
+    half = 0.5 if with_odds and odds.any() else 0.0
+    return np.where(odds, half / max(odds.sum(), 1), (1 - half) / max((~odds).sum(), 1))
+
+
+def log_mean(every: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The log of a mean over the first axis of evidences (h, s), weighted by shares (h, s)."""
+    top = every.max(axis=0)
+    return np.asarray(top + np.log((shares * np.exp(every - top)).sum(axis=0)))
 
 
 def padded(width: int) -> int:
@@ -145,6 +161,7 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
         self.columns, self.count, self.are_shared = columns, len(values), are_shared
+        self.groups = [column.groups.place(values[:, k]) for k, column in enumerate(columns)]
         self.values = values
         self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
@@ -216,17 +233,19 @@ class ColumnEvidence:
         self.target, self.rows, self.before = target, rows, before
         self.own = rows.columns[target]
         self.y = rows.scaled[target]
+        earlier = None if before is None else before.odds
+        self.odds: OddsRegressions = OddsRegressions(target, rows.columns, rows.groups, earlier)
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
-        self.odds_weights: dict[tuple[str, Set], np.ndarray] = {}
         # The evidence of sets by the name of the description, of those that were worth trying.
         self.heights: dict[str, dict[Set, float]] = {}
 
     def average(self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True) -> np.ndarray:
-        """The log evidence (s,), with every description as plausible as the others before the table is seen."""
+        """The log evidence (s,), averaged over the descriptions."""
+        competing = self._competing(of_numbers, together)
         every = np.stack(list(self.by_description(sets, of_numbers, together=together).values()))
-        top = every.max(axis=0)
-        return top + np.log(np.exp(every - top).mean(axis=0))
+        beside, apart = (shares_of(competing, with_odds=own)[:, None] for own in (True, False))
+        return log_mean(every, np.where([self.has_odds(own) for own in sets], beside, apart))
 
     def by_description(
         self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True
@@ -236,8 +255,7 @@ class ColumnEvidence:
         ``of_numbers``: the descriptions that a number may have. ``together``: also with one function of all parents,
         which takes longest.
         """
-        competing = [how for how in descriptions_of(self.own.kind, of_numbers) if together or not how.together]
-        found = {}
+        competing, found = self._competing(of_numbers, together), {}
         for how in competing:
             known = self.heights.setdefault(how.name, {})
             new = [own for own in sets if own not in known and self._is_worth_trying(how, own, competing)]
@@ -246,8 +264,22 @@ class ColumnEvidence:
             found[how.name] = np.array([known.get(own, -np.inf) for own in sets])
         return found
 
+    def _competing(self, of_numbers: View, together: bool) -> list[Description]:
+        every = descriptions_of(self.own.described_as, of_numbers)
+        return [how for how in every if together or not how.together]
+
+    def has_odds(self, parents: Set) -> bool:
+        """Whether odds of values compete: where the column or a parent has steps.
+
+        Between numbers directions are read from shapes, which were right for most real pairs; beside columns with steps
+        they were not (docs/decisions.md).
+        """
+        return any(self.rows.columns[k].has_steps for k in (self.target, *parents))
+
     def _is_worth_trying(self, how: Description, parents: Set, competing: Sequence[Description]) -> bool:
         """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
+        if how.odds and not self.has_odds(parents):
+            return False
         if how.together:
             numbers = all(self.rows.columns[parent].is_number for parent in parents)
             if not (self.rows.are_shared and numbers and len(parents) > 1):
@@ -259,12 +291,16 @@ class ColumnEvidence:
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
+        if how.odds:
+            return self._alone + np.array([self.odds.gain(parents, how.smooth) for parents in sets])
+        return np.minimum(self.density(how, sets) + self._gain_by_steps, self._most)
+
+    def density(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
+        """The log evidence (s,) of sets by one description, values that many rows share taken as any others."""
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            if how.odds:
-                found[some] = [self._odds(how, parents) for parents in chosen]
-            elif how.together:
+            if how.together:
                 found[some] = [self._together(parents) for parents in chosen]
             elif self.own.is_number and how.is_closed:
                 found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
@@ -273,6 +309,36 @@ class ColumnEvidence:
                 evidence = self.fitted(how, chosen)[1].log_evidence
                 found[some] = evidence if self.own.is_number else np.minimum(evidence, 0.0)
         return found
+
+    @cached_property
+    def _without_causes(self) -> float:
+        """The log evidence of the column without causes, by all descriptions that are densities or probabilities."""
+        others = [how for how in descriptions_of(self.own.kind) if not (how.odds or how.together)]
+        every = np.stack([self.density(how, [()]) for how in others])
+        return float(log_mean(every, shares_of(others, with_odds=False)[:, None])[0])
+
+    @cached_property
+    def _most(self) -> float:
+        """No column is more probable, as a density in the units of the likelihood: each row has the value it has."""
+        own = self.own
+        if not (own.has_steps and own.described_as in ("number", "count")):
+            return np.inf
+        return -own.log_width(self.rows.values[:, self.target])
+
+    @cached_property
+    def _gain_by_steps(self) -> float:
+        """What a column gains where each value has a probability of its own.
+
+        Causes are taken to change little of that: all descriptions of the column gain as much.
+        """
+        if not np.isfinite(self._most):
+            return 0.0
+        by_values = log_evidence_of_values(self.rows.values[:, self.target]) + self._most
+        return max(by_values - self._without_causes, 0.0)
+
+    @property
+    def _alone(self) -> float:
+        return self._without_causes + self._gain_by_steps
 
     def cheap(self, sets: Sequence[Set], *, smooth: bool = True) -> np.ndarray:
         """A score (s,) that needs products of features alone: normal regressions of the column, whatever its kind."""
@@ -342,61 +408,6 @@ class ColumnEvidence:
         left = matrix[explained, explained] - (weights * outer).sum(axis=1)
         scale = np.sqrt(np.maximum(left / self.rows.count, 1e-6))
         return weights / scale[:, None], np.log(scale)
-
-    # Odds of values -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def grouping(self) -> np.ndarray:
-        """Where one group of values ends and the next begins."""
-        if self.before is not None:
-            return self.before.grouping
-        from vcuda.models.mixed.groups import cuts_of
-
-        return cuts_of(self.rows.values[:, self.target])
-
-    @cached_property
-    def _grouped(self) -> dict[bool, Odds]:
-        from vcuda.models.glm.odds import Odds
-
-        first = self if self.before is None else self.before
-        values = self.rows.values[:, self.target]
-        groups = np.searchsorted(self.grouping, values)
-        every = first.rows.values[:, self.target]
-        own = np.searchsorted(self.grouping, every)
-        found = {}
-        for smooth in (False, True):
-            features = first.rows.features(smooth)[self.target][:SCORES]
-            size = np.maximum(np.bincount(own, minlength=self.grouping.size + 1), 1)
-            scores = np.stack([np.bincount(own, f, minlength=size.size) / size for f in features], axis=1)
-            found[smooth] = Odds(groups, np.ascontiguousarray(scores))
-        return found
-
-    @cached_property
-    def _alone(self) -> float:
-        """The log evidence of the column without causes, by the best description of it."""
-        from vcuda.models.mixed.groups import log_evidence_of_values
-
-        others = [how for how in descriptions_of(self.own.kind) if not (how.odds or how.together)]
-        every = np.array([self.evidence(how, [()])[0] for how in others])
-        density = every.max() + np.log(np.exp(every - every.max()).mean())
-        return max(float(density), log_evidence_of_values(self.own, self.rows.values[:, self.target]))
-
-    @cached_property
-    def _odds_alone(self) -> float:
-        from vcuda.models.glm.odds import fit_odds
-
-        return fit_odds(self._grouped[False], np.zeros((0, self.rows.count))).log_evidence
-
-    def _odds(self, how: Description, parents: Set) -> float:
-        from vcuda.models.glm.odds import fit_odds
-
-        if not parents:
-            return self._alone
-        start = None if self.before is None else self.before.odds_weights.get((how.name, parents))
-        features = self.rows.features(how.smooth)
-        found = fit_odds(self._grouped[how.smooth], np.concatenate([features[k] for k in parents]), start)
-        self.odds_weights[how.name, parents] = found.weights
-        return self._alone + found.log_evidence - self._odds_alone
 
     # Laplace --------------------------------------------------------------------------------------------------------
 

@@ -433,7 +433,7 @@ class MixedNode:
                 found += _together(how, columns, evidence)
             elif columns[0].is_number and how.is_closed:
                 closed = partial(_Closed.of, how, evidence, own)
-                found.append((float(evidence.evidence(how, [own])[0]), how.name, closed))
+                found.append((float(evidence.density(how, [own])[0]), how.name, closed))
             else:
                 likelihood, fitted = evidence.fitted(how, [own])
                 log_evidence = float(fitted.log_evidence[0])

@@ -9,7 +9,6 @@ the shape of a distribution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,28 +21,6 @@ MOST_STEPS = 30
 UNIT = 1 / np.sqrt(2.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Odds:
-    """The groups of a column.
-
-    Parameters
-    ----------
-    groups
-        (n,) the group of each row.
-    scores
-        (k, m) what each group is to the column's effects; the rows of W belong to them.
-    """
-
-    groups: np.ndarray
-    scores: np.ndarray
-
-    @property
-    def log_shares(self) -> np.ndarray:
-        """(k,) how frequent the groups are."""
-        k = len(self.scores)
-        return np.log((np.bincount(self.groups, minlength=k) + 0.5) / (self.groups.size + 0.5 * k))
-
-
 class FittedOdds(NamedTuple):
     """The log evidence of the groups, and the weights (k - 1 + m p,): log odds of the groups, then W by rows."""
 
@@ -51,20 +28,31 @@ class FittedOdds(NamedTuple):
     weights: np.ndarray
 
 
-def fit_odds(odds: Odds, features: np.ndarray, start: np.ndarray | None = None) -> FittedOdds:
+def fit_odds(
+    groups: np.ndarray, scores: np.ndarray, features: np.ndarray, start: np.ndarray | None = None
+) -> FittedOdds:
     """Maximise, and integrate around the maximum.
 
-    ``features`` (p, n): W has a standard normal prior for each of them. The log odds of the groups have the prior of
-    one row (unit information), which is the same for all sets of causes.
+    W has a standard normal prior, and the log odds of the groups that of one row (unit information).
+
+    Parameters
+    ----------
+    groups
+        (n,) the group of each row.
+    scores
+        (k, m) of each group, as features of the column's effects.
+    features
+        (p, n) of the causes.
+    start
+        Weights to begin at.
     """
-    k, m = odds.scores.shape
-    size = k - 1 + m * len(features)
-    theta = np.zeros(size) if start is None else start.copy()
-    shares = np.exp(odds.log_shares)
-    prior = np.diag(shares[:-1]) - np.outer(shares[:-1], shares[:-1])
-    evidence = _fit(
-        odds.groups, odds.scores, np.ascontiguousarray(features), odds.log_shares, prior, theta, MOST_STEPS
-    )
+    k, m = scores.shape
+    theta = np.zeros(k - 1 + m * len(features)) if start is None else start.copy()
+    shares = (np.bincount(groups, minlength=k) + 0.5) / (groups.size + 0.5 * k)
+    rest = shares[:-1]
+    prior = np.diag(rest) - np.outer(rest, rest)
+    contiguous = np.ascontiguousarray(scores), np.ascontiguousarray(features)
+    evidence = _fit(groups, *contiguous, np.log(shares), prior, theta, MOST_STEPS)
     return FittedOdds(evidence, theta)
 
 
