@@ -365,6 +365,19 @@ def test_the_columns_of_a_table_are_described(tmp_path):
     assert "value" not in {one["name"] for one in again["columns"]}
 
 
+def test_a_number_that_may_mean_missing_stands_at_its_column(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("grade,price\n" + "".join(f"{-999 if k % 9 == 0 else k % 5},{k * 1.5}\n" for k in range(60)))
+    columns = {one["name"]: one for one in answers.QUESTIONS["inspect"](str(file), {})["columns"]}
+    assert columns["grade"]["code"] == "-999"
+    assert "code" not in columns["price"]
+    again = {
+        one["name"]: one for one in answers.QUESTIONS["inspect"](str(file), {"missing_values": ["-999"]})["columns"]
+    }
+    assert "code" not in again["grade"]
+    assert (again["grade"]["missing"], again["grade"]["kind"]) == (7, "ordered")
+
+
 def test_the_command_of_a_fit_repeats_what_was_asked(tmp_path):
     known = {"required": [["a", "b"]], "tiers": [["a"], ["b", "c, d"]]}
     file = tmp_path / "known.toml"

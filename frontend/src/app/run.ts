@@ -118,7 +118,7 @@ class RunScreen {
       { class: "cards" },
       h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", {}, result.found), h("ul", { class: "plain" }, result.first.map(arrow)), result.found_more.map((line) => h("p", {}, line))),
       h("section", { class: "card" }, h("h2", {}, "How sure it is"), result.sure.map((line) => h("p", {}, line))),
-      h("section", { class: `card verdict ${result.status}` }, h("h2", {}, "What could be wrong"), h("p", {}, h("strong", {}, `${result.verdict}.`)), result.wrong.map((line) => h("p", {}, line))),
+      h("section", { class: `card verdict ${result.status}` }, h("h2", {}, "What could be wrong"), h("p", {}, h("strong", {}, `${result.verdict}.`)), result.wrong.map((line) => h("p", {}, plainNote(line)))),
     );
     const panels: [string, string, (panel: HTMLElement) => void][] = [
       ["graph", "Graph", (panel) => this.graph(panel, result)],

@@ -271,8 +271,15 @@ class TableScreen {
         { class: "faint" },
         why,
         (column.missing ?? 0) > 0 && h("span", { class: "missing" }, ` ${column.missing} missing (${Math.round((100 * column.missing!) / Math.max(rows, 1))} %)`),
+        now?.code && h("p", {}, h("span", { class: "missing" }, `${now.code} may mean that a value is missing. `), h("button", { type: "button", class: "small", id: `code-${at}`, onclick: () => this.takeAsMissing(now.code!) }, `Take ${now.code} as missing`)),
       ),
     );
+  }
+
+  private takeAsMissing(cell: string): void {
+    this.draft.missing = [this.draft.missing, cell].filter(Boolean).join(", ");
+    (document.getElementById("missing") as HTMLInputElement).value = this.draft.missing;
+    this.changed();
   }
 
   private toggle(name: string, take: boolean): void {

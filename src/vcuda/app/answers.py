@@ -69,7 +69,7 @@ def result(run: str) -> dict[str, Any]:
         "first": [one._asdict() for one in sentences.first_edges(posterior, agreed)],
         "sure": sentences.how_sure(posterior),
         "wrong": sentences.could_be_wrong(posterior),
-        "verdict": sentences.verdict(posterior.status),
+        "verdict": sentences.verdict(posterior),
         "status": posterior.status.code,
         "trust": [list(pair) for pair in sentences.trust(posterior.status)],
         "checks": {"summary": checks.summary, "findings": [_finding(one) for one in checks]},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.charts import Interval, interval_chart, labelled
-from vcuda.outputs.report.html import Html, folded, joined, name, paragraphs, table, tag
+from vcuda.outputs.report.html import Html, folded, joined, name, paragraphs, table, tag, with_arrows
 from vcuda.outputs.report.sections import Request, Section
+from vcuda.posterior.posterior import as_sentence
 from vcuda.posterior.status import in_percent
 from vcuda.summaries.drivers import Driver, Drivers
 from vcuda.summaries.simulated_effects import Measure, signed
@@ -23,7 +24,7 @@ def section(request: Request) -> Section | None:
     if any(one.change is not None for one in found.drivers):
         parts.append(drivers_chart(found))
         parts.append(tag("p", found.caveat))
-    parts.append(tag("ul", *(tag("li", sentence) for sentence in found.sentences), class_="sentences"))
+    parts.append(tag("ul", *(tag("li", with_arrows(sentence)) for sentence in found.sentences), class_="sentences"))
     if found.drivers:
         parts.append(folded("The same as a table", _table(found)))
     return Section("drivers", f"What drives {target}", joined(parts), link="Drivers")
@@ -50,7 +51,7 @@ def first_drivers(found: Drivers) -> Html:
             said += [f"{_step(one)}: ", tag("strong", shown), f" ({low} to {high}) "]
         said.append(tag("span", _role(one), class_="open"))
         if one.hangs_on:
-            said += [" ", tag("span", f"Hangs on: {one.hangs_on[0]}.", class_="doubt")]
+            said += [" ", tag("span", with_arrows(as_sentence(one.hangs_on[:1])), class_="doubt")]
         items.append(tag("li", *said))
     more = len(found.drivers) + len(found.left_out) - DRIVERS_FIRST
     ranges = "In brackets: where the effect lies with 90 %, if the model is right." if measures else ""

@@ -10,6 +10,7 @@ import pandas as pd
 
 from vcuda.baselines import BASELINES
 from vcuda.data.kinds import KINDS
+from vcuda.data.missing_codes import LIKE_A_CODE
 from vcuda.data.series import parted
 from vcuda.errors import ConfigError
 from vcuda.infer.engines import ENGINES
@@ -34,6 +35,7 @@ VERDICTS = {
     "interrupted": "The fit was stopped before it was done",
     "edges in doubt": "Some of the sure edges are likely wrong",
     "warning": "The computation has not settled",
+    "perhaps missing": "A number may stand for missing values",
     "ok": "No model check warns",
     "not checked": "The model was not checked against the rows",
 }
@@ -285,8 +287,16 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of the {whole:,}"
 
 
-def verdict(status: Status) -> str:
-    """What the weakest part of a status comes to, in a few words."""
+def perhaps_missing(posterior: Posterior) -> list[str]:
+    """Notes on numbers that may stand for missing values: taken as numbers, they can spoil the whole answer."""
+    return [note for note in posterior.provenance.notes if LIKE_A_CODE in note]
+
+
+def verdict(posterior: Posterior) -> str:
+    """What the weakest part of the status comes to, in a few words."""
+    status = posterior.status
+    if status.code == "ok" and perhaps_missing(posterior):
+        return VERDICTS["perhaps missing"]
     if status.code == "warning" and status.description.severity:
         return VERDICTS["edges in doubt"]
     if status.code == "ok":
@@ -299,6 +309,10 @@ def could_be_wrong(posterior: Posterior) -> list[str]:
 
     Of the warnings of the model checks the first, without what to do: the section on checks has all of that.
     """
+    return perhaps_missing(posterior) + _by_status(posterior)
+
+
+def _by_status(posterior: Posterior) -> list[str]:
     status, warnings = posterior.status, posterior.checks().warnings
     described = status.description.sentence
     if warnings:

@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:1dd4108d652402d03a2371b2261bb23a5cb840fa574ea4ba0ad724611117e2a8
+/*! Built from frontend/, sources sha256:94b1dc6372463eea4c1dc8c589df4847b6301f92a186925cc43898ac78cee737
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
