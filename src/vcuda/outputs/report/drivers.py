@@ -93,9 +93,9 @@ def _intro(found: Drivers) -> Html:
     if not found.drivers:
         return Html()
     sentence = (
-        "Total effects, along all paths. The dot is the mean, the bar holds 90 % of the posterior, the uncertainty of "
-        "the graph included. A number is moved from its 10th to its 90th percentile, a label is compared with another "
-        "one."
+        "Total effects, along all paths. The dot is the mean, and the effect lies inside of the bar with 90 %, the "
+        "uncertainty of the graph included. A number is moved from a low to a high value (one row in ten is lower, one "
+        "in ten is higher), a label is compared with another one."
     )
     others = f" {found.others:,} other columns are unlikely to drive it." if found.others else ""
     return tag("p", sentence + others)

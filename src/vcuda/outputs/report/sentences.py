@@ -369,7 +369,7 @@ def assumptions(posterior: Posterior) -> list[str]:
         "An arrow is a direct cause only if no unmeasured variable drives both of its ends (confounding), no row is in "
         "the table because of what its columns hold (selection), columns are measured without error, and nothing feeds "
         "back on its own causes.",
-        "A probability of 0.8 means: under the model and the prior, eight of ten such edges exist.",
+        "A probability of 0.8 means: if the model is right, eight of ten such edges exist.",
     ]
     if model.get("score") in ("BGe", "BDeu"):
         rests.append(
@@ -440,8 +440,8 @@ def strongest_effects(
         sentences = "Curves were not asked for." if not most_curves else "No edge is sure enough for a curve."
         return None, [], sentences
     sentence = (
-        "The expected value of the effect when the cause is set to a value, for the surest edges; the band holds 90 % "
-        f"of the posterior, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
+        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of the band "
+        f"with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
     )
     return None, curves, sentence
 
@@ -467,7 +467,7 @@ def _simulated_effects(
         return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "What setting the cause changes in the effect, along all paths, for the surest edges: probabilities in "
-        "percentage points, numbers and counts in their own units; the interval holds 90 % of the posterior, the "
+        "percentage points, numbers and counts in their own units; the effect lies inside of the interval with 90 %, the "
         f"uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
     )
     return None, found, sentence
@@ -485,7 +485,7 @@ def _category_effects(
         return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "How probable each category of the effect is when the cause is set to one of its own, along all paths, for the "
-        "surest edges; the interval holds 90 % of the posterior, the uncertainty of the graph included "
+        "surest edges; it lies inside of the interval with 90 %, the uncertainty of the graph included "
         f"({CATEGORY_DRAWS} causal models drawn for each)."
     )
     return None, found, sentence
@@ -508,6 +508,6 @@ def _effects_sentence(number: int, draws: int) -> str:
         return f"No pair of variables has a directed path between them with a probability above {LIKELY}."
     return (
         "By how much the effect changes when the cause is set one unit higher, along all paths, in the units of the "
-        f"table. The interval holds 90 % of the posterior, the uncertainty of the graph included ({draws:,} causal "
+        f"table. The change lies inside of the interval with 90 %, the uncertainty of the graph included ({draws:,} causal "
         f"models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
     )
