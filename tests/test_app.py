@@ -595,14 +595,18 @@ def test_without_the_extra_there_is_a_sentence(tmp_path):
     assert "pip install 'vcuda[app]'" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["missing.csv"], ["--folder", "file/below"]])
-def test_an_app_that_cannot_start_says_why(tmp_path, words):
+@pytest.mark.parametrize(
+    ("words", "said"), [(["chrun.csv"], "(did you mean 'churn.csv'?)"), (["--folder", "file/below"], "file/below")]
+)
+def test_an_app_that_cannot_start_says_why(tmp_path, words, said):
+    (tmp_path / "churn.csv").write_text("a,b\n")
     (tmp_path / "file").write_text("")
     done = subprocess.run(
         [sys.executable, "-m", "vcuda", "app", "--no-browser", *words], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 2
     assert done.stderr.startswith("vcuda: ")
+    assert said in done.stderr
 
 
 def test_a_fit_cannot_be_started_with_a_name_that_leaves_the_folder(tmp_path):

@@ -190,8 +190,11 @@ def test_a_number_that_may_mean_missing_is_taken_so_by_a_click(browser, served, 
     browser.drop("#drop", table)
     row = "document.querySelector('[data-column=\"grade\"]')"
     browser.wait(f"{row}?.innerText.includes('-999 may mean that a value is missing.')")
+    # Above the button that starts the fit as well, which on a phone comes before the columns.
+    assert "-999 in grade may mean" in browser.run("document.querySelector('#ask').innerText")
     browser.click("[data-column='grade'] button")
     browser.wait(f"{row}.innerText.includes('7 missing')")
+    assert "-999" not in browser.run("document.querySelector('#ask').innerText")
     assert "-999" not in browser.run(f"{row}.innerText")
     assert browser.run("document.querySelector('#missing').value") == "-999"
     is_quiet(browser, served)

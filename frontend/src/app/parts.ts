@@ -125,6 +125,11 @@ export function plainNote(note: string): string {
   return note.replace(/ \((?:[a-z_]+=(?:\.\.\.|\w*)(?:, --[a-z-]+(?: -?\d+)?)?|--[a-z-]+)\)/g, "");
 }
 
+/** Arrows of one sign: a browser breaks a line inside of "->". */
+export function withArrows(sentence: string): string {
+  return sentence.replaceAll(" -> ", " → ");
+}
+
 /** Left and right lead from one tab to the next, as people expect of tabs. */
 export function arrowKeys(tabs: HTMLElement): void {
   tabs.addEventListener("keydown", (event) => {

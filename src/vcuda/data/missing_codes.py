@@ -61,7 +61,7 @@ def with_missing_values(
 
 
 def missing_codes(values: FloatArray, labels: ColumnLabels | None) -> dict[float, list[int]]:
-    """Numbers such as -999 that lie far from all others of a column, as codes for missing values do, with the columns."""
+    """Numbers such as -999 that lie far from all others, as codes for missing values do, with their columns."""
     least, largest = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
     found: dict[float, list[int]] = {}
     for ends, lower in ((least, True), (largest, False)):

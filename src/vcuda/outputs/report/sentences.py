@@ -440,8 +440,8 @@ def strongest_effects(
         sentences = "Curves were not asked for." if not most_curves else "No edge is sure enough for a curve."
         return None, [], sentences
     sentence = (
-        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of the band "
-        f"with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
+        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of the "
+        f"band with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
     )
     return None, curves, sentence
 
@@ -467,8 +467,8 @@ def _simulated_effects(
         return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "What setting the cause changes in the effect, along all paths, for the surest edges: probabilities in "
-        "percentage points, numbers and counts in their own units; the effect lies inside of the interval with 90 %, the "
-        f"uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
+        "percentage points, numbers and counts in their own units; the effect lies inside of the interval with 90 %, "
+        f"the uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
     )
     return None, found, sentence
 
@@ -508,6 +508,6 @@ def _effects_sentence(number: int, draws: int) -> str:
         return f"No pair of variables has a directed path between them with a probability above {LIKELY}."
     return (
         "By how much the effect changes when the cause is set one unit higher, along all paths, in the units of the "
-        f"table. The change lies inside of the interval with 90 %, the uncertainty of the graph included ({draws:,} causal "
-        f"models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
+        f"table. The change lies inside of the interval with 90 %, the uncertainty of the graph included ({draws:,} "
+        f"causal models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
     )

@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:94b1dc6372463eea4c1dc8c589df4847b6301f92a186925cc43898ac78cee737
+/*! Built from frontend/, sources sha256:acbb1a5d729160fa516342d0715f8652039744acf00013c7c935ca35027238a9
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
