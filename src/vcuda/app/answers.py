@@ -201,7 +201,11 @@ def experiments(run: str) -> dict[str, Any]:
     """Which column to set next in an experiment."""
     found = _load(run).next_experiment(draws=DRAWS)
     settles = bool((found.information > 0).any())
-    return {"settles": settles, "table": _table("What setting a column is expected to teach", found)}
+    said = {"variable": "column", "information": "information, bits", "edges_oriented": "directions it settles"}
+    return {
+        "settles": settles,
+        "table": _table("What setting a column is expected to teach", found.rename(columns=said)),
+    }
 
 
 def compare(run: str, other: str) -> dict[str, Any]:

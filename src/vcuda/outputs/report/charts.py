@@ -92,11 +92,14 @@ def curve_chart(x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarr
             anchor = "start" if share < EDGE else "end" if share > 1 - EDGE else "middle"
             place = f"{100 * share:.2f}%"
             below.append(tag("text", tick_words(tick, sideways), x=place, y=HEIGHT - 6, text_anchor=anchor))
-    shared = {"width": "100%", "height": HEIGHT, "class_": "axis", "role": "presentation"}
+
+    def picture(*drawn: Html) -> Html:
+        return tag("svg", *drawn, width="100%", height=HEIGHT, class_="axis", role="presentation")
+
     return joined(
         (
             tag("p", up, class_="axis-words"),
-            tag("div", tag("svg", *beside, **shared), tag("svg", *lines, inside, *below, **shared), class_="curve"),
+            tag("div", picture(*beside), picture(*lines, inside, *below), class_="curve"),
             tag("p", across, class_="axis-words across"),
         )
     )

@@ -440,8 +440,8 @@ def strongest_effects(
         sentences = "Curves were not asked for." if not most_curves else "No edge is sure enough for a curve."
         return None, [], sentences
     sentence = (
-        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of the "
-        f"band with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
+        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of "
+        f"the band with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
     )
     return None, curves, sentence
 
