@@ -176,7 +176,7 @@ class Drivers:
     def _repr_html_(self) -> str:
         columns = ["driver", "direct", "upstream", "before", "after", "effect", "low", "high", "unit", "hangs_on"]
         title = [f"What drives {self.target}:", *self.sentences]
-        return answer_html(title, self.table[columns], caveat=self.caveat)
+        return answer_html(title, self.table[columns].rename(columns={"hangs_on": "hangs on"}), caveat=self.caveat)
 
     def __repr__(self) -> str:
         lines = "\n".join(f"  {sentence}" for sentence in self.sentences)

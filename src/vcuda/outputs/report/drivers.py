@@ -49,7 +49,7 @@ def first_drivers(found: Drivers) -> Html:
             unit = f" {one.change.measure.unit}" if same is None and one.change.measure.unit != "times" else ""
             shown = f"{_short(one.change.measure, one.change.mean)}{unit}"
             said += [f"{_step(one)}: ", tag("strong", shown), f" ({low} to {high}) "]
-        said.append(tag("span", _role(one), class_="open"))
+        said.append(tag("span", f"{_role(one)}{'.' if one.hangs_on else ''}", class_="open"))
         if one.hangs_on:
             said += [" ", tag("span", with_arrows(as_sentence(one.hangs_on[:1])), class_="doubt")]
         items.append(tag("li", *said))
