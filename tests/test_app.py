@@ -365,6 +365,19 @@ def test_the_columns_of_a_table_are_described(tmp_path):
     assert "value" not in {one["name"] for one in again["columns"]}
 
 
+def test_a_number_that_may_mean_missing_stands_at_its_column(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("grade,price\n" + "".join(f"{-999 if k % 9 == 0 else k % 5},{k * 1.5}\n" for k in range(60)))
+    columns = {one["name"]: one for one in answers.QUESTIONS["inspect"](str(file), {})["columns"]}
+    assert columns["grade"]["code"] == "-999"
+    assert "code" not in columns["price"]
+    again = {
+        one["name"]: one for one in answers.QUESTIONS["inspect"](str(file), {"missing_values": ["-999"]})["columns"]
+    }
+    assert "code" not in again["grade"]
+    assert (again["grade"]["missing"], again["grade"]["kind"]) == (7, "ordered")
+
+
 def test_the_command_of_a_fit_repeats_what_was_asked(tmp_path):
     known = {"required": [["a", "b"]], "tiers": [["a"], ["b", "c, d"]]}
     file = tmp_path / "known.toml"
@@ -582,14 +595,18 @@ def test_without_the_extra_there_is_a_sentence(tmp_path):
     assert "pip install 'vcuda[app]'" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["missing.csv"], ["--folder", "file/below"]])
-def test_an_app_that_cannot_start_says_why(tmp_path, words):
+@pytest.mark.parametrize(
+    ("words", "said"), [(["chrun.csv"], "(did you mean 'churn.csv'?)"), (["--folder", "file/below"], "file/below")]
+)
+def test_an_app_that_cannot_start_says_why(tmp_path, words, said):
+    (tmp_path / "churn.csv").write_text("a,b\n")
     (tmp_path / "file").write_text("")
     done = subprocess.run(
         [sys.executable, "-m", "vcuda", "app", "--no-browser", *words], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 2
     assert done.stderr.startswith("vcuda: ")
+    assert said in done.stderr
 
 
 def test_a_fit_cannot_be_started_with_a_name_that_leaves_the_folder(tmp_path):

@@ -183,6 +183,23 @@ def test_from_a_dropped_file_to_an_answer(browser, served, tmp_path):
     is_quiet(browser, served)
 
 
+def test_a_number_that_may_mean_missing_is_taken_so_by_a_click(browser, served, tmp_path):
+    table = tmp_path / "grades.csv"
+    table.write_text("grade,price\n" + "".join(f"{-999 if k % 9 == 0 else k % 5},{k * 1.5}\n" for k in range(60)))
+    visit(browser, served, DESKTOP)
+    browser.drop("#drop", table)
+    row = "document.querySelector('[data-column=\"grade\"]')"
+    browser.wait(f"{row}?.innerText.includes('-999 may mean that a value is missing.')")
+    # Above the button that starts the fit as well, which on a phone comes before the columns.
+    assert "-999 in grade may mean" in browser.run("document.querySelector('#ask').innerText")
+    browser.click("[data-column='grade'] button")
+    browser.wait(f"{row}.innerText.includes('7 missing')")
+    assert "-999" not in browser.run("document.querySelector('#ask').innerText")
+    assert "-999" not in browser.run(f"{row}.innerText")
+    assert browser.run("document.querySelector('#missing').value") == "-999"
+    is_quiet(browser, served)
+
+
 def test_a_fit_is_stopped_kept_and_resumed(browser, served, tmp_path):
     visit(browser, served, DESKTOP)
     browser.drop("#drop", write_table(tmp_path / "longer.csv", rows=400))

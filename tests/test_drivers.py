@@ -11,6 +11,8 @@ import pytest
 import vcuda
 from vcuda.checks.findings import Checks, Finding
 from vcuda.errors import ConfigError
+from vcuda.outputs.report import report_page
+from vcuda.summaries.drivers import _directions
 
 ROWS = 60
 
@@ -63,7 +65,11 @@ def test_it_is_said_in_words(posterior):
         f"b up from {first.change.before} to {first.change.after} lowers the expected c by "
     )
     assert "; it is a direct cause (over 99 %). The direction was stated as known." in first.sentence
-    assert "it is an upstream cause (over 99 %), through b." in second.sentence
+    # Tiers say that b does not cause a, and of a and c no more than that c does not drive a.
+    assert (
+        "it is an upstream cause (over 99 %), through b. That c does not drive a was stated as known."
+        in second.sentence
+    )
     assert posterior.drivers().caveat in repr(posterior.drivers())
     assert json.loads(json.dumps(posterior.drivers().to_dict()))["drivers"][0]["sentence"] == first.sentence
 
@@ -88,6 +94,16 @@ def test_an_open_direction_is_said(chain):
     by_name = {one.name: one for one in free.drivers}
     # All orders along a chain have the same score: two of the three DAGs have a -> b.
     assert any("the direction is open" in said and "b that drives a" in said for said in by_name["a"].hangs_on)
+
+
+def test_open_directions_on_the_way_are_counted():
+    edges = [("a", "b"), ("b", "c"), ("c", "d")]
+    said = [_directions(edges[:number], ("is", "are"), "open") for number in (1, 2, 3)]
+    assert said == [
+        "the direction of a -> b is open",
+        "the directions of a -> b and b -> c are open",
+        "the directions of a -> b, b -> c and 1 more are open",
+    ]
 
 
 def test_nothing_that_drives_it_and_nothing_to_compute_with(chain):
@@ -127,6 +143,24 @@ def test_the_run_keeps_its_target(posterior, tmp_path, run):
     spoken = run("drivers", tmp_path / "run", "b")
     assert spoken.out.startswith("What drives b:\n- a up from ")
     assert run("drivers", tmp_path / "run", "e").code == 2
+
+
+def test_a_number_that_may_mean_missing_is_the_first_doubt(chain, tmp_path, run):
+    chain.assign(grade=[-999 if row % 10 == 0 else row % 5 for row in range(ROWS)]).to_csv(tmp_path / "t.csv")
+    words = ("--model", "linear", "--subsamples", 0, "--no-checks", "--no-report")
+    answer = run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", *words)
+    doubt = "-999 in column 'grade' lies far from all other cells, as a code for missing values does"
+    assert f"What could be wrong: A number may stand for missing values.\n{doubt}" in answer.out
+    assert answer.out.count(doubt) == 1
+    posterior = vcuda.Posterior.load(tmp_path / "run")
+    for page in (report_page(posterior), posterior._repr_html_()):
+        assert page.index("A number may stand for missing values") < page.index("-999 in column")
+    assert (
+        "-999"
+        not in run("fit", tmp_path / "t.csv", "-o", tmp_path / "run", *words, "--missing", -999).out.split(
+            "How it was made"
+        )[0]
+    )
 
 
 @pytest.mark.slow

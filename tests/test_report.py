@@ -23,6 +23,7 @@ from vcuda.graphs import is_dag
 from vcuda.outputs.layout import BENDS, bends, curve, layered
 from vcuda.outputs.report import report_page, write_report
 from vcuda.outputs.report.assets import asset
+from vcuda.outputs.report.charts import curve_chart
 from vcuda.outputs.report.html import Html, embedded_json, tag
 from vcuda.outputs.report.sections import Section
 from vcuda.outputs.report.sentences import computed
@@ -299,6 +300,23 @@ def test_effects_that_bend_are_drawn():
     without = Page(report_page(posterior, curves=0))
     assert without.tags.count("polyline") == 1
     assert "Curves were not asked for." in without.words
+
+
+def test_the_numbers_of_an_axis_stand_where_the_curve_has_them():
+    x = np.linspace(0, 10, 5)
+    page = Page(curve_chart(x, x, x, x, across="cause", up="outcome"))
+    assert page.attributes.count(("x", "40.00%")) == 1  # a cause of 4, where the curve has it
+    assert ("points", "0.00,100.00 25.00,75.00 50.00,50.00 75.00,25.00 100.00,0.00") in page.attributes
+    # Numbers of the outcome stand beside the curve, those of the cause below it.
+    assert page.tags.count("svg") == 3
+
+
+def test_statistics_are_told_in_the_last_section_alone(plain_page):
+    # Before it stand the lines of Python, in which a posterior is called so.
+    told = plain_page[plain_page.index("<body") : plain_page.index('<section id="again"')]
+    words = " ".join(Page(told).words)
+    for word in ("nats", "replica", "posterior", "prior", "evidence", "percentile"):
+        assert re.search(rf"\b{word}s?\b", words) is None, word
 
 
 def test_without_functions_and_without_edges_it_says_so():

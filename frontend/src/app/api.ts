@@ -55,6 +55,8 @@ export interface Column {
   kind: string | null;
   why: string;
   missing?: number;
+  /** A number, such as -999, that may stand for a missing value. */
+  code?: string;
   bars?: [string, number][];
   more_labels?: number;
   mean?: number;

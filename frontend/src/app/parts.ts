@@ -122,7 +122,12 @@ export function field(label: string, control: HTMLElement): HTMLElement {
 
 /** A note or a refusal without the options of Python and the command line, which have no place on a page. */
 export function plainNote(note: string): string {
-  return note.replace(/ \((?:[a-z_]+=(?:\.\.\.|\w*)(?:, --[a-z-]+)?|--[a-z-]+)\)/g, "");
+  return note.replace(/ \((?:[a-z_]+=(?:\.\.\.|\w*)(?:, --[a-z-]+(?: -?\d+)?)?|--[a-z-]+)\)/g, "");
+}
+
+/** Arrows of one sign: a browser breaks a line inside of "->". */
+export function withArrows(sentence: string): string {
+  return sentence.replaceAll(" -> ", " → ");
 }
 
 /** Left and right lead from one tab to the next, as people expect of tabs. */

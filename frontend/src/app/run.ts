@@ -6,7 +6,7 @@ import type { ShownEdge } from "../graph";
 import { download, get, post, query, runAddress } from "./api";
 import type { Driver, Drivers, Effect, Job, Result, Run, State, Table, Why } from "./api";
 import { curve, forest, interval } from "./chart";
-import { arrowKeys, bar, copyable, dataTable, duration, field, load, option, plainNote, problem } from "./parts";
+import { arrowKeys, bar, copyable, dataTable, duration, field, load, option, plainNote, problem, withArrows } from "./parts";
 
 const EVERY = 700;
 
@@ -118,7 +118,7 @@ class RunScreen {
       { class: "cards" },
       h("section", { class: "card" }, h("h2", {}, "What was found"), h("p", {}, result.found), h("ul", { class: "plain" }, result.first.map(arrow)), result.found_more.map((line) => h("p", {}, line))),
       h("section", { class: "card" }, h("h2", {}, "How sure it is"), result.sure.map((line) => h("p", {}, line))),
-      h("section", { class: `card verdict ${result.status}` }, h("h2", {}, "What could be wrong"), h("p", {}, h("strong", {}, `${result.verdict}.`)), result.wrong.map((line) => h("p", {}, line))),
+      h("section", { class: `card verdict ${result.status}` }, h("h2", {}, "What could be wrong"), h("p", {}, h("strong", {}, `${result.verdict}.`)), result.wrong.map((line) => h("p", {}, plainNote(line)))),
     );
     const panels: [string, string, (panel: HTMLElement) => void][] = [
       ["graph", "Graph", (panel) => this.graph(panel, result)],
@@ -310,7 +310,7 @@ function showDrivers(place: HTMLElement, found: Drivers, effect: ((name: string)
       h("th", { scope: "row" }, h("bdi", {}, one.driver)),
       h("td", {}, bar(one.upstream)),
       h("td", {}, bar(one.direct)),
-      h("td", { class: "wide" }, one.sentence),
+      h("td", { class: "wide" }, withArrows(one.sentence)),
       h("td", {}, effect && h("button", { type: "button", class: "small", onclick: () => effect(one.driver), "aria-label": `Effect of ${one.driver}` }, "More")),
     );
   fill(
@@ -319,7 +319,7 @@ function showDrivers(place: HTMLElement, found: Drivers, effect: ((name: string)
     alike && (forest(rows, found.target) as unknown as Node),
     found.drivers.length
       ? h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": "Drivers" }, h("table", { id: "driver-table" }, h("thead", {}, h("tr", {}, ["Column", "drives it", "directly", "what it does", ""].map((title) => (title ? h("th", { scope: "col" }, title) : h("td", {})))) ), h("tbody", {}, found.drivers.map(row))))
-      : found.sentences.map((line) => h("p", {}, line)),
+      : found.sentences.map((line) => h("p", {}, withArrows(line))),
     found.note && h("p", {}, found.note),
     h("p", { class: "caveat" }, found.caveat),
   );

@@ -271,8 +271,15 @@ class TableScreen {
         { class: "faint" },
         why,
         (column.missing ?? 0) > 0 && h("span", { class: "missing" }, ` ${column.missing} missing (${Math.round((100 * column.missing!) / Math.max(rows, 1))} %)`),
+        now?.code && h("p", {}, h("span", { class: "missing" }, `${now.code} may mean that a value is missing. `), h("button", { type: "button", class: "small", id: `code-${at}`, onclick: () => this.takeAsMissing(now.code!) }, `Take ${now.code} as missing`)),
       ),
     );
+  }
+
+  private takeAsMissing(cell: string): void {
+    this.draft.missing = [this.draft.missing, cell].filter(Boolean).join(", ");
+    (document.getElementById("missing") as HTMLInputElement).value = this.draft.missing;
+    this.changed();
   }
 
   private toggle(name: string, take: boolean): void {
@@ -334,11 +341,21 @@ class TableScreen {
       ),
       Object.values(closed).map((line) => h("p", { class: "faint" }, line)),
       field("Minutes at most", minutes),
+      this.perhapsMissing(),
       h("button", { type: "submit", class: "main", id: "start", disabled: !this.usable }, "Start"),
       h("p", { class: "faint" }, `${names.length} columns are taken. You can stop at any time and keep what is found.`),
       h("div", { id: "start-said" }),
     );
     if (focused) document.getElementById(focused)?.focus();
+  }
+
+  /** That a number may stand for missing values, before the fit is started: it spoils the answer more than all else. */
+  private perhapsMissing(): HTMLElement | null {
+    const coded = [...this.current.values()].filter((column) => column.code);
+    if (!coded.length) return null;
+    const [first] = coded;
+    const more = coded.length > 1 ? `, and ${coded.length - 1} more like it` : "";
+    return h("p", { class: "missing" }, `${first.code} in `, h("bdi", {}, first.name), ` may mean that a value is missing${more}: see the column.`);
   }
 
   private async start(): Promise<void> {

@@ -69,7 +69,7 @@ def result(run: str) -> dict[str, Any]:
         "first": [one._asdict() for one in sentences.first_edges(posterior, agreed)],
         "sure": sentences.how_sure(posterior),
         "wrong": sentences.could_be_wrong(posterior),
-        "verdict": sentences.verdict(posterior.status),
+        "verdict": sentences.verdict(posterior),
         "status": posterior.status.code,
         "trust": [list(pair) for pair in sentences.trust(posterior.status)],
         "checks": {"summary": checks.summary, "findings": [_finding(one) for one in checks]},
@@ -201,7 +201,11 @@ def experiments(run: str) -> dict[str, Any]:
     """Which column to set next in an experiment."""
     found = _load(run).next_experiment(draws=DRAWS)
     settles = bool((found.information > 0).any())
-    return {"settles": settles, "table": _table("What setting a column is expected to teach", found)}
+    said = {"variable": "column", "information": "information, bits", "edges_oriented": "directions it settles"}
+    return {
+        "settles": settles,
+        "table": _table("What setting a column is expected to teach", found.rename(columns=said)),
+    }
 
 
 def compare(run: str, other: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from vcuda.app.folder import ASKED, Folder, safe_name, today
 from vcuda.app.guard import REPORT_POLICY, Guard
 from vcuda.app.jobs import Jobs, resume_arguments
 from vcuda.app.workers import RefusedError, Workers
+from vcuda.data.paths import existing_file
 from vcuda.errors import ConfigError, DataError, RunError, VcudaError
 
 STATIC = {
@@ -351,7 +352,7 @@ def serve(
 ) -> None:
     """Serve until Ctrl-C; ``on_ready`` is called with the address when it listens."""
     if table is not None and table not in EXAMPLES and not Path(table).exists():
-        raise DataError(f"there is no file {table}; give the name of a table, or none")
+        existing_file(Path(table), also_known=EXAMPLES)
     place = Folder(folder, table=None if table in EXAMPLES else table)
     place.make()
     token = secrets.token_urlsafe(32)

@@ -12,6 +12,7 @@ import numpy as np
 from vcuda.data.dataset import Dataset
 from vcuda.data.examination import described
 from vcuda.data.knowledge import Knowledge
+from vcuda.data.missing_codes import missing_codes
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError, KnowledgeError
 from vcuda.fitting.contexts import check_contexts
@@ -43,8 +44,9 @@ def inspect(table: str, options: dict[str, Any]) -> dict[str, Any]:
     opened = spec.open(table)
     data = opened.sample if isinstance(opened, StreamedTable) else opened
     reports = {one.name: one for one in described(data)}
+    codes = {k: {"code": f"{code:g}"} for code, own in missing_codes(data.values, data.categories).items() for k in own}
     columns = [
-        {"name": name, "kind": reports[name].kind, "why": reports[name].why, **_pictured(data, k)}
+        {"name": name, "kind": reports[name].kind, "why": reports[name].why, **_pictured(data, k), **codes.get(k, {})}
         for k, name in enumerate(data.names[:MOST_COLUMNS])
     ]
     columns += [{"name": one.name, "kind": None, "why": one.why} for one in reports.values() if one.kind is None]

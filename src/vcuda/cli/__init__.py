@@ -99,7 +99,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: vcuda fit sachs -o run",
+    epilog="Start with: vcuda fit sachs -o run, or in a browser: vcuda app",
 )
 
 
@@ -116,6 +116,7 @@ _command(
     "vcuda fit customers.xlsx --exclude since --kind grade=ordered --forbid 'churned -> price'",
     "vcuda fit --resume run",
 )
+_command(app_command, "vcuda app", "vcuda app churn.csv", "vcuda app --folder runs --no-browser", name="app")
 _command(check, "vcuda check table.csv", "vcuda check table.csv --missing -999 --json", "vcuda check run")
 _command(edges, "vcuda edges run --minimum 0.5", "vcuda edges run --consensus --json")
 _command(paths, "vcuda paths run Raf Erk")
@@ -138,7 +139,6 @@ _command(
     "vcuda simulate -o simulated --kinds mixed",
 )
 _command(datasets, "vcuda datasets")
-_command(app_command, "vcuda app", "vcuda app churn.csv", "vcuda app --folder runs --no-browser", name="app")
 
 
 def _print_version(wanted: bool) -> None:

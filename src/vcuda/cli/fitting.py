@@ -273,7 +273,7 @@ def fit(
 
 def _report(posterior: Posterior, run: Path) -> None:
     """The answer first: what was found, how sure it is, what could be wrong; then how it was made."""
-    from vcuda.outputs.report.sentences import found_in_short, how_sure, verdict
+    from vcuda.outputs.report.sentences import found_in_short, how_sure, perhaps_missing, verdict
     from vcuda.posterior.status import in_percent
 
     console = results()
@@ -292,7 +292,7 @@ def _report(posterior: Posterior, run: Path) -> None:
         columns.append([in_percent(probability) for probability in edges["probability"]])
         show_table(console, heads | {"probability": "right"}, zip(*columns, strict=True))
     say(console, f"How sure it is: {' '.join(how_sure(posterior))}", "")
-    say(console, f"What could be wrong: {verdict(posterior.status)}.")
+    say(console, f"What could be wrong: {verdict(posterior)}.", *perhaps_missing(posterior))
     say(console, f"Status: {summary['status']}. {summary['status_sentence']}", "")
     size = f"{summary['rows']:,} rows and {summary['columns']:,} columns"
     say(
@@ -302,7 +302,7 @@ def _report(posterior: Posterior, run: Path) -> None:
         f"engine {summary['engine']}, preset {provenance['preset']}, seed {summary['seed']}"
         f"{resumed_in_words(summary.get('resumed'))}.",
         *summary["choice"],
-        *(f"Note: {note}" for note in summary["notes"]),
+        *(f"Note: {note}" for note in summary["notes"] if note not in perhaps_missing(posterior)),
         "",
     )
     quoted = shlex.quote(str(run))

@@ -18,6 +18,9 @@ MISSING_CODES = tuple(
     sign * number for sign in (-1.0, 1.0) for number in (99, 999, 9999, 99999, 999999, 888, 8888, 777, 7777)
 )
 
+# By these words a note on such a number is known again: it stands first among what could be wrong.
+LIKE_A_CODE = "as a code for missing values does"
+
 
 def checked_missing_values(given: Any) -> tuple[str, ...]:
     """Cells that stand for missing values, as text; one may stand alone."""
@@ -57,10 +60,10 @@ def with_missing_values(
     return np.where(absent, np.nan, values), [f"{sentence} taken as missing values."]
 
 
-def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnLabels | None) -> list[str]:
-    """Numbers such as -999 that lie far from all others, as codes for missing values do, in words."""
+def missing_codes(values: FloatArray, labels: ColumnLabels | None) -> dict[float, list[int]]:
+    """Numbers such as -999 that lie far from all others, as codes for missing values do, with their columns."""
     least, largest = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-    found: dict[float, list[str]] = {}
+    found: dict[float, list[int]] = {}
     for ends, lower in ((least, True), (largest, False)):
         for k in np.flatnonzero(np.isin(ends, MISSING_CODES)).tolist():
             if labels is not None and labels[k] is not None:
@@ -74,9 +77,14 @@ def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnL
             # -99 among numbers that are never negative is odd as well, wide as their range may be.
             alone = lower and low >= 0 and away > (high - low) / 10
             if low < high and (away > 2 * (high - low) or alone):
-                found.setdefault(float(ends[k]), []).append(names[k])
+                found.setdefault(float(ends[k]), []).append(k)
+    return found
+
+
+def missing_code_notes(names: Sequence[str], values: FloatArray, labels: ColumnLabels | None) -> list[str]:
+    """Such numbers, in words."""
     return [
-        f"{code:g} in column{'s' if len(chosen) > 1 else ''} {listed(chosen)} lies far from all other cells, as a code "
-        f"for missing values does: if it is one, say so (missing_values=, --missing {code:g})."
-        for code, chosen in found.items()
+        f"{code:g} in column{'s' if len(chosen) > 1 else ''} {listed([names[k] for k in chosen])} lies far from all "
+        f"other cells, {LIKE_A_CODE}: if it is one, say so (missing_values=, --missing {code:g})."
+        for code, chosen in missing_codes(values, labels).items()
     ]

@@ -176,7 +176,7 @@ class Drivers:
     def _repr_html_(self) -> str:
         columns = ["driver", "direct", "upstream", "before", "after", "effect", "low", "high", "unit", "hangs_on"]
         title = [f"What drives {self.target}:", *self.sentences]
-        return answer_html(title, self.table[columns], caveat=self.caveat)
+        return answer_html(title, self.table[columns].rename(columns={"hangs_on": "hangs on"}), caveat=self.caveat)
 
     def __repr__(self) -> str:
         lines = "\n".join(f"  {sentence}" for sentence in self.sentences)
@@ -301,11 +301,11 @@ def _hangs_on(posterior: Posterior, agreed: NamedGraph, node: int, goal: int, be
     if doubted:
         said.append(f"the model checks put {edges_in_words(doubted, most=2)} in doubt")
     if by_shape:
-        said.append(f"the direction of {edges_in_words(by_shape, most=2)} rests on the shape of the noise alone")
+        said.append(_directions(by_shape, ("rests", "rest"), "on the shape of the noise alone"))
     if below >= OPEN:
         said.append(f"the direction is open: with {in_percent(below)} it is {names[goal]} that drives {names[node]}")
     elif unsettled:
-        said.append(f"the direction of {edges_in_words(unsettled, most=2)} is open")
+        said.append(_directions(unsettled, ("is", "are"), "open"))
     known = posterior.provenance.get("knowledge")
     if known:
         try:
@@ -315,8 +315,22 @@ def _hangs_on(posterior: Posterior, agreed: NamedGraph, node: int, goal: int, be
         if rules.required[node, goal]:
             said.append("the edge was stated as known")
         elif not rules.allowed[goal, node]:
-            said.append("the direction was stated as known")
+            direct = agreed.graph[node, goal]
+            said.append(
+                "the direction was stated as known"
+                if direct
+                else f"that {names[goal]} does not drive {names[node]} was stated as known"
+            )
     return tuple(said)
+
+
+def _directions(edges: Sequence[Edge], verbs: tuple[str, str], rest: str) -> str:
+    """What holds of the directions of some edges, the first two by name."""
+    first, *others = (f"{source} -> {target}" for source, target in edges)
+    if not others:
+        return f"the direction of {first} {verbs[0]} {rest}"
+    named = f"{first} and {others[0]}" if len(others) == 1 else f"{first}, {others[0]} and {len(others) - 1:,} more"
+    return f"the directions of {named} {verbs[1]} {rest}"
 
 
 # Effects --------------------------------------------------------------------------------------------------------------

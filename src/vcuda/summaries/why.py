@@ -36,7 +36,7 @@ from vcuda.models.interventions import InterventionalPredictive
 from vcuda.models.linear import BGe, EqualNoise, LinearPredictive
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.protocol import LocalScore, ScoreSpec
-from vcuda.posterior.posterior import Posterior
+from vcuda.posterior.posterior import Posterior, as_sentence
 from vcuda.posterior.predictions import predictive_of
 from vcuda.posterior.provenance import Provenance
 from vcuda.summaries.assumptions import (
@@ -562,7 +562,7 @@ def _sentences(cause: str, effect: str, stated: Pair, ladder: dict[str, Pair], d
     sentences = [
         f"The posterior leaves it open ({_shown(stated, answers)})."
         if is_open
-        else f"{_percent(stated[best])} says {answers[best]}.",
+        else as_sentence([f"{_percent(stated[best])} says {answers[best]}"]),
         _of_independences(ladder[INDEPENDENCES], None if is_open else best, answers),
     ]
     if abs(everything[best] - stated[best]) > UNEXPLAINED:

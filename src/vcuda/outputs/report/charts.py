@@ -14,6 +14,8 @@ from vcuda.outputs.report.html import Html, joined, name, tag, text
 
 STRIP, TICKS = 26, 5
 HEIGHT, BOTTOM = 180, 22
+# So near to an end of an axis, as a share of it, half a number would be outside.
+EDGE = 0.04
 
 
 class Interval(NamedTuple):
@@ -77,20 +79,27 @@ def curve_chart(x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarr
         width="100%",
         height=HEIGHT - BOTTOM - 6,
     )
-    at, height = _scale(left, right), HEIGHT - BOTTOM - 6
-    lines, words = [], []
+    height = HEIGHT - BOTTOM - 6
+    lines, beside, below = [], [], []
     for tick in upright:
         y = 6 + height * (1 - (tick - bottom) / max(top - bottom, 1e-300))
         lines.append(tag("line", x1="0%", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
-        words.append(tag("text", tick_words(tick, upright), x="2", y=f"{y - 3:.1f}", class_="tick"))
-    inner = [tick for tick in sideways if left <= tick <= right]
-    for number, tick in enumerate(inner):
-        anchor = _anchor(number, len(inner))
-        words.append(tag("text", tick_words(tick, sideways), x=at(tick), y=HEIGHT - 6, text_anchor=anchor))
+        beside.append(tag("text", tick_words(tick, upright), x="94%", y=f"{y + 4:.1f}", text_anchor="end"))
+    for tick in sideways:
+        share = (tick - left) / max(right - left, 1e-300)
+        if 0 <= share <= 1:
+            # At the ends the number stays inside of the chart.
+            anchor = "start" if share < EDGE else "end" if share > 1 - EDGE else "middle"
+            place = f"{100 * share:.2f}%"
+            below.append(tag("text", tick_words(tick, sideways), x=place, y=HEIGHT - 6, text_anchor=anchor))
+
+    def picture(*drawn: Html) -> Html:
+        return tag("svg", *drawn, width="100%", height=HEIGHT, class_="axis", role="presentation")
+
     return joined(
         (
             tag("p", up, class_="axis-words"),
-            tag("svg", *lines, inside, *words, width="100%", height=HEIGHT, class_="axis", role="presentation"),
+            tag("div", picture(*beside), picture(*lines, inside, *below), class_="curve"),
             tag("p", across, class_="axis-words across"),
         )
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from vcuda.outputs.report.charts import Interval, interval_chart, labelled
-from vcuda.outputs.report.html import Html, folded, joined, name, paragraphs, table, tag
+from vcuda.outputs.report.html import Html, folded, joined, name, paragraphs, table, tag, with_arrows
 from vcuda.outputs.report.sections import Request, Section
+from vcuda.posterior.posterior import as_sentence
 from vcuda.posterior.status import in_percent
 from vcuda.summaries.drivers import Driver, Drivers
 from vcuda.summaries.simulated_effects import Measure, signed
@@ -23,7 +24,7 @@ def section(request: Request) -> Section | None:
     if any(one.change is not None for one in found.drivers):
         parts.append(drivers_chart(found))
         parts.append(tag("p", found.caveat))
-    parts.append(tag("ul", *(tag("li", sentence) for sentence in found.sentences), class_="sentences"))
+    parts.append(tag("ul", *(tag("li", with_arrows(sentence)) for sentence in found.sentences), class_="sentences"))
     if found.drivers:
         parts.append(folded("The same as a table", _table(found)))
     return Section("drivers", f"What drives {target}", joined(parts), link="Drivers")
@@ -48,9 +49,9 @@ def first_drivers(found: Drivers) -> Html:
             unit = f" {one.change.measure.unit}" if same is None and one.change.measure.unit != "times" else ""
             shown = f"{_short(one.change.measure, one.change.mean)}{unit}"
             said += [f"{_step(one)}: ", tag("strong", shown), f" ({low} to {high}) "]
-        said.append(tag("span", _role(one), class_="open"))
+        said.append(tag("span", f"{_role(one)}{'.' if one.hangs_on else ''}", class_="open"))
         if one.hangs_on:
-            said += [" ", tag("span", f"Hangs on: {one.hangs_on[0]}.", class_="doubt")]
+            said += [" ", tag("span", with_arrows(as_sentence(one.hangs_on[:1])), class_="doubt")]
         items.append(tag("li", *said))
     more = len(found.drivers) + len(found.left_out) - DRIVERS_FIRST
     ranges = "In brackets: where the effect lies with 90 %, if the model is right." if measures else ""
@@ -92,9 +93,9 @@ def _intro(found: Drivers) -> Html:
     if not found.drivers:
         return Html()
     sentence = (
-        "Total effects, along all paths. The dot is the mean, the bar holds 90 % of the posterior, the uncertainty of "
-        "the graph included. A number is moved from its 10th to its 90th percentile, a label is compared with another "
-        "one."
+        "Total effects, along all paths. The dot is the mean, and the effect lies inside of the bar with 90 %, the "
+        "uncertainty of the graph included. A number is moved from a low to a high value (one row in ten is lower, one "
+        "in ten is higher), a label is compared with another one."
     )
     others = f" {found.others:,} other columns are unlikely to drive it." if found.others else ""
     return tag("p", sentence + others)

@@ -34,6 +34,11 @@ def name(plain: str) -> Html:
     return Html(f"<bdi>{text(plain, most=LONGEST_NAME)}</bdi>")
 
 
+def with_arrows(sentence: str) -> str:
+    """Arrows of one sign: a browser breaks a line inside of ``->``."""
+    return sentence.replace(" -> ", " → ")
+
+
 def program(lines: str) -> Html:
     """Lines of a program, which keep their breaks and are never cut."""
     shown = "\n".join(escape(visible(line)) for line in lines.split("\n"))

@@ -31,7 +31,7 @@ def posterior_html(posterior: Posterior) -> str:
         tag("h4", "How sure it is"),
         paragraphs(sentences.how_sure(posterior)),
         tag("h4", "What could be wrong"),
-        tag("p", tag("strong", f"{sentences.verdict(posterior.status)}.")),
+        tag("p", tag("strong", f"{sentences.verdict(posterior)}.")),
         paragraphs(sentences.could_be_wrong(posterior)),
         style="flex: 1 1 22em; min-width: 16em; max-width: 44em;",
     )

@@ -100,7 +100,8 @@ def _finding(request: Request, sections: list[Section]) -> Html:
     found.append(paragraphs(sentence for section in sections for sentence in section.found))
     wrong = sentences.could_be_wrong(posterior)
     wrong += [sentence for section in sections for sentence in section.doubts]
-    verdict = tag("p", tag("strong", f"{sentences.verdict(status)}."))
+    verdict = tag("p", tag("strong", f"{sentences.verdict(posterior)}."))
+    colour = "warning" if status.code == "ok" and sentences.perhaps_missing(posterior) else status.code
     return joined(
         (
             tag("div", tag("h2", title), *found),
@@ -110,7 +111,7 @@ def _finding(request: Request, sections: list[Section]) -> Html:
                 tag("h2", "What could be wrong"),
                 verdict,
                 paragraphs(wrong),
-                class_=f"verdict {status.code}",
+                class_=f"verdict {colour}",
             ),
         )
     )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from vcuda.baselines import BASELINES
 from vcuda.data.kinds import KINDS
+from vcuda.data.missing_codes import LIKE_A_CODE
 from vcuda.data.series import parted
 from vcuda.errors import ConfigError
 from vcuda.infer.engines import ENGINES
@@ -34,6 +35,7 @@ VERDICTS = {
     "interrupted": "The fit was stopped before it was done",
     "edges in doubt": "Some of the sure edges are likely wrong",
     "warning": "The computation has not settled",
+    "perhaps missing": "A number may stand for missing values",
     "ok": "No model check warns",
     "not checked": "The model was not checked against the rows",
 }
@@ -285,8 +287,16 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of the {whole:,}"
 
 
-def verdict(status: Status) -> str:
-    """What the weakest part of a status comes to, in a few words."""
+def perhaps_missing(posterior: Posterior) -> list[str]:
+    """Notes on numbers that may stand for missing values: taken as numbers, they can spoil the whole answer."""
+    return [note for note in posterior.provenance.notes if LIKE_A_CODE in note]
+
+
+def verdict(posterior: Posterior) -> str:
+    """What the weakest part of the status comes to, in a few words."""
+    status = posterior.status
+    if status.code == "ok" and perhaps_missing(posterior):
+        return VERDICTS["perhaps missing"]
     if status.code == "warning" and status.description.severity:
         return VERDICTS["edges in doubt"]
     if status.code == "ok":
@@ -299,6 +309,10 @@ def could_be_wrong(posterior: Posterior) -> list[str]:
 
     Of the warnings of the model checks the first, without what to do: the section on checks has all of that.
     """
+    return perhaps_missing(posterior) + _by_status(posterior)
+
+
+def _by_status(posterior: Posterior) -> list[str]:
     status, warnings = posterior.status, posterior.checks().warnings
     described = status.description.sentence
     if warnings:
@@ -355,7 +369,7 @@ def assumptions(posterior: Posterior) -> list[str]:
         "An arrow is a direct cause only if no unmeasured variable drives both of its ends (confounding), no row is in "
         "the table because of what its columns hold (selection), columns are measured without error, and nothing feeds "
         "back on its own causes.",
-        "A probability of 0.8 means: under the model and the prior, eight of ten such edges exist.",
+        "A probability of 0.8 means: if the model is right, eight of ten such edges exist.",
     ]
     if model.get("score") in ("BGe", "BDeu"):
         rests.append(
@@ -426,8 +440,8 @@ def strongest_effects(
         sentences = "Curves were not asked for." if not most_curves else "No edge is sure enough for a curve."
         return None, [], sentences
     sentence = (
-        "The expected value of the effect when the cause is set to a value, for the surest edges; the band holds 90 % "
-        f"of the posterior, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
+        "The expected value of the effect when the cause is set to a value, for the surest edges; it lies inside of "
+        f"the band with 90 %, the uncertainty of the graph included ({CURVE_DRAWS} causal models drawn for each)."
     )
     return None, curves, sentence
 
@@ -453,8 +467,8 @@ def _simulated_effects(
         return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "What setting the cause changes in the effect, along all paths, for the surest edges: probabilities in "
-        "percentage points, numbers and counts in their own units; the interval holds 90 % of the posterior, the "
-        f"uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
+        "percentage points, numbers and counts in their own units; the effect lies inside of the interval with 90 %, "
+        f"the uncertainty of the graph included ({SIMULATED_DRAWS} causal models drawn for each)."
     )
     return None, found, sentence
 
@@ -471,7 +485,7 @@ def _category_effects(
         return None, [], _why_no_effects(posterior, most_curves=most_curves)
     sentence = (
         "How probable each category of the effect is when the cause is set to one of its own, along all paths, for the "
-        "surest edges; the interval holds 90 % of the posterior, the uncertainty of the graph included "
+        "surest edges; it lies inside of the interval with 90 %, the uncertainty of the graph included "
         f"({CATEGORY_DRAWS} causal models drawn for each)."
     )
     return None, found, sentence
@@ -494,6 +508,6 @@ def _effects_sentence(number: int, draws: int) -> str:
         return f"No pair of variables has a directed path between them with a probability above {LIKELY}."
     return (
         "By how much the effect changes when the cause is set one unit higher, along all paths, in the units of the "
-        f"table. The interval holds 90 % of the posterior, the uncertainty of the graph included ({draws:,} causal "
-        f"models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
+        f"table. The change lies inside of the interval with 90 %, the uncertainty of the graph included ({draws:,} "
+        f"causal models drawn). Pairs with a directed path in at least {LIKELY:.0%} of the graphs, the surest first."
     )

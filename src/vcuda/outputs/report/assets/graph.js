@@ -1,4 +1,4 @@
-/*! Built from frontend/, sources sha256:1dd4108d652402d03a2371b2261bb23a5cb840fa574ea4ba0ad724611117e2a8
+/*! Built from frontend/, sources sha256:acbb1a5d729160fa516342d0715f8652039744acf00013c7c935ca35027238a9
 Holds these libraries under their licences:
 
 cytoscape 3.34.4
