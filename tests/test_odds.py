@@ -50,33 +50,41 @@ def log_posterior(groups: np.ndarray, scores: np.ndarray, features: np.ndarray, 
     )
 
 
+def sampled_evidence(groups: np.ndarray, scores: np.ndarray, features: np.ndarray, best: np.ndarray) -> float:
+    """By draws around the best weights, from the curvature there by differences."""
+
+    def height(theta: np.ndarray) -> np.ndarray:
+        return log_posterior(groups, scores, features, theta)
+
+    size, step = best.size, 1e-3
+    moves = step * np.eye(size)
+    plus = height(best + moves)
+    corners = np.array([best + moves[a] + moves[b] for a in range(size) for b in range(size)])
+    bent = -(height(corners).reshape(size, size) - plus[:, None] - plus[None] + height(best[None])) / step**2
+    proposal = multivariate_t(best, 1.1 * np.linalg.inv((bent + bent.T) / 2), df=20, seed=1)
+    draws = proposal.rvs(20_000)
+    heights = np.concatenate([height(some) for some in np.split(draws, 20)])
+    return float(logsumexp(heights - proposal.logpdf(draws)) - np.log(20_000))
+
+
 @pytest.mark.parametrize("smooth", [False, True])
-def test_laplace_is_near_importance_sampling(smooth):
+def test_what_causes_explain_is_near_importance_sampling(smooth):
     rng = np.random.default_rng(0)
     x = rng.normal(size=200)
     values = np.stack([schooling(rng, 200, 0.5 * x), x], axis=1)
     rows = Rows(columns_of(["number", "number"], values), values)
     own, cause = rows.columns
     groups, scores = rows.groups[0], own.groups.scores(smooth).T[:, :2]
-    features = cause.groups.scores(smooth)[:2, rows.groups[1]]
-    found = fit_odds(groups, scores, features)
-
-    def height(theta: np.ndarray) -> np.ndarray:
-        return log_posterior(groups, scores, features, theta)
-
-    # The curvature at the best, by differences, shapes the draws.
-    size, step = found.weights.size, 1e-3
-    moves = step * np.eye(size)
-    plus = height(found.weights + np.concatenate([moves, -moves]))
-    best = height(found.weights[None])[0]
-    assert (np.abs(plus[:size] - plus[size:]) / (2 * step)).max() < 0.5  # the slope, in units where curvature is > 1
-    corners = [found.weights + moves[a] + moves[b] for a in range(size) for b in range(size)]
-    both = height(np.array(corners)).reshape(size, size)
-    bent = -(both - plus[:size, None] - plus[None, :size] + best) / step**2
-    proposal = multivariate_t(found.weights, np.linalg.inv((bent + bent.T) / 2) * 1.1, df=20, seed=1)
-    draws = proposal.rvs(20_000)
-    sampled = logsumexp(np.concatenate([height(some) for some in np.split(draws, 20)]) - proposal.logpdf(draws))
-    assert found.log_evidence == pytest.approx(sampled - np.log(20_000), abs=0.1)
+    counts = (np.arange(len(scores))[:, None] == groups).astype(float)
+    every = cause.groups.scores(smooth)[:2, rows.groups[1]]
+    found, sampled = [], []
+    for features in (every[:0], every):
+        fitted = fit_odds(counts, scores, features)
+        found.append(fitted.log_evidence)
+        sampled.append(sampled_evidence(groups, scores, features, fitted.weights))
+    # Groups with two or three rows have skewed odds: that error is the same with and without causes.
+    assert found == pytest.approx(sampled, abs=0.2)
+    assert found[1] - found[0] == pytest.approx(sampled[1] - sampled[0], abs=0.1)
 
 
 @pytest.mark.parametrize("smooth", [False, True])

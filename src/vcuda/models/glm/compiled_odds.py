@@ -29,7 +29,7 @@ class FittedOdds(NamedTuple):
 
 
 def fit_odds(
-    groups: np.ndarray, scores: np.ndarray, features: np.ndarray, start: np.ndarray | None = None
+    counts: np.ndarray, scores: np.ndarray, features: np.ndarray, start: np.ndarray | None = None
 ) -> FittedOdds:
     """Maximise, and integrate around the maximum.
 
@@ -37,28 +37,28 @@ def fit_odds(
 
     Parameters
     ----------
-    groups
-        (n,) the group of each row.
+    counts
+        (k, u) rows of each group, by the causes that they have in common.
     scores
         (k, m) of each group, as features of the column's effects.
     features
-        (p, n) of the causes.
+        (p, u) of the causes.
     start
         Weights to begin at.
     """
     k, m = scores.shape
     theta = np.zeros(k - 1 + m * len(features)) if start is None else start.copy()
-    shares = (np.bincount(groups, minlength=k) + 0.5) / (groups.size + 0.5 * k)
+    shares = (counts.sum(axis=1) + 0.5) / (counts.sum() + 0.5 * k)
     rest = shares[:-1]
     prior = np.diag(rest) - np.outer(rest, rest)
-    contiguous = np.ascontiguousarray(scores), np.ascontiguousarray(features)
-    evidence = _fit(groups, *contiguous, np.log(shares), prior, theta, MOST_STEPS)
+    given = (np.ascontiguousarray(some, dtype=np.float64) for some in (counts, scores, features))
+    evidence = _fit(*given, np.log(shares), prior, theta, MOST_STEPS)
     return FittedOdds(evidence, theta)
 
 
 @compiled
 def _evaluate(
-    groups: np.ndarray,
+    counts: np.ndarray,
     scores: np.ndarray,
     features: np.ndarray,
     turned: np.ndarray,
@@ -74,64 +74,59 @@ def _evaluate(
     free = k - 1
     base = log_shares.copy()
     base[:free] += theta[:free]
-    chance = np.zeros((k, n))
-    means = np.zeros((m, n))
+    expected = np.zeros((k, n))
     if p:
-        pull = UNIT * np.dot(theta[free:].copy().reshape(m, p), features)
-        chance = np.dot(scores, pull)
-    value = 0.0
+        expected = np.dot(scores, UNIT * np.dot(theta[free:].copy().reshape(m, p), features))
+    # Chances of the groups, and how many rows of each would be expected.
+    value, sizes = 0.0, np.empty(n)
     for i in range(n):
-        top = -np.inf
+        top, total, rows = -np.inf, 0.0, 0.0
         for j in range(k):
-            chance[j, i] += base[j]
-            top = max(top, chance[j, i])
-        own = chance[groups[i], i] - top
-        total = 0.0
+            expected[j, i] += base[j]
+            top = max(top, expected[j, i])
         for j in range(k):
-            chance[j, i] = np.exp(chance[j, i] - top)
-            total += chance[j, i]
-        value += own - np.log(total)
+            away = expected[j, i] - top
+            value += counts[j, i] * away
+            rows += counts[j, i]
+            expected[j, i] = np.exp(away)
+            total += expected[j, i]
+        value -= rows * np.log(total)
         for j in range(k):
-            chance[j, i] /= total
-    expected = chance.sum(axis=1)
-    slope[:] = 0.0
-    for i in range(n):
-        if groups[i] < free:
-            slope[groups[i]] += 1.0
-    slope[:free] -= expected[:free]
-    bent[:] = 0.0
-    bent[:free, :free] = prior - np.dot(chance[:free], chance[:free].T)
+            expected[j, i] *= rows / total
+        sizes[i] = rows
+    left = counts - expected
+    slope[:free] = left.sum(axis=1)[:free]
+    weighted = expected[:free] / sizes
+    bent[:free, :free] = prior - np.dot(weighted, expected[:free].T)
+    totals = expected.sum(axis=1)
     for j in range(free):
-        bent[j, j] += expected[j]
+        bent[j, j] += totals[j]
     away = np.dot(prior, theta[:free].copy())
     slope[:free] -= away
     value -= 0.5 * np.dot(theta[:free].copy(), away)
     if p:
-        means = np.dot(scores.T.copy(), chance)
-        left = np.empty((m, n))
-        weighted, spread = np.empty((free, n)), np.empty((p, n))
+        slope[free:] = (UNIT * np.dot(np.dot(scores.T.copy(), left), turned)).reshape(m * p)
+        means = np.dot(scores.T.copy(), expected) / sizes
+        spread = np.empty((p, n))
         for a in range(m):
             here = free + a * p
-            for i in range(n):
-                left[a, i] = UNIT * (scores[groups[i], a] - means[a, i])
             for j in range(free):
                 for i in range(n):
-                    weighted[j, i] = UNIT * chance[j, i] * (scores[j, a] - means[a, i])
+                    weighted[j, i] = UNIT * expected[j, i] * (scores[j, a] - means[a, i])
             block = np.dot(weighted, turned)
             bent[:free, here : here + p] = block
             bent[here : here + p, :free] = block.T
             for b in range(a + 1):
                 there = free + b * p
-                both = np.dot((scores[:, a] * scores[:, b]).reshape(1, k).copy(), chance)[0]
+                both = np.dot((scores[:, a] * scores[:, b]).reshape(1, k), expected)[0]
                 for i in range(n):
-                    both[i] = UNIT * UNIT * (both[i] - means[a, i] * means[b, i])
+                    both[i] = UNIT * UNIT * (both[i] - sizes[i] * means[a, i] * means[b, i])
                 for r in range(p):
                     for i in range(n):
                         spread[r, i] = features[r, i] * both[i]
                 inner = np.dot(spread, turned)
                 bent[here : here + p, there : there + p] = inner
                 bent[there : there + p, here : here + p] = inner.T
-        slope[free:] = np.dot(left, turned).reshape(m * p)
         for r in range(free, theta.size):
             value -= 0.5 * theta[r] * theta[r]
             slope[r] -= theta[r]
@@ -141,7 +136,7 @@ def _evaluate(
 
 @compiled
 def _fit(
-    groups: np.ndarray,
+    counts: np.ndarray,
     scores: np.ndarray,
     features: np.ndarray,
     log_shares: np.ndarray,
@@ -154,27 +149,24 @@ def _fit(
     size = theta.size
     slope, bent = np.empty(size), np.empty((size, size))
     new_slope, new_bent = np.empty(size), np.empty((size, size))
-    value = _evaluate(groups, scores, features, turned, log_shares, prior, theta, slope, bent)
+    value = _evaluate(counts, scores, features, turned, log_shares, prior, theta, slope, bent)
     promised = 0.0
     for _ in range(most_steps):
         step = np.linalg.solve(bent, slope)
         promised = 0.5 * np.dot(slope, step)
+        # The last step need not be taken: what it promises is as good as what it would bring.
         if promised < DECREMENT:
             break
-        longest = np.abs(step).max()
-        if longest > LONGEST_STEP:
-            step *= LONGEST_STEP / longest
-        while True:
-            tried = theta + step
-            new = _evaluate(groups, scores, features, turned, log_shares, prior, tried, new_slope, new_bent)
-            if new >= value - 1e-9 * abs(value) or np.abs(step).max() < 1e-6:
-                break
+        step *= min(1.0, LONGEST_STEP / np.abs(step).max())
+        tried = theta + step
+        new = _evaluate(counts, scores, features, turned, log_shares, prior, tried, new_slope, new_bent)
+        while new < value - 1e-9 * abs(value) and np.abs(step).max() > 1e-6:
             step *= 0.25
+            tried = theta + step
+            new = _evaluate(counts, scores, features, turned, log_shares, prior, tried, new_slope, new_bent)
         theta[:] = tried
         value = new
         slope, new_slope = new_slope, slope
         bent, new_bent = new_bent, bent
-    factor = np.linalg.cholesky(bent)
-    prior_factor = np.linalg.cholesky(prior)
-    log_det = 2 * np.log(np.diag(factor)).sum() - 2 * np.log(np.diag(prior_factor)).sum()
-    return value + promised - 0.5 * log_det
+    factor, of_prior = np.diag(np.linalg.cholesky(bent)), np.diag(np.linalg.cholesky(prior))
+    return value + promised - np.log(factor).sum() + np.log(of_prior).sum()

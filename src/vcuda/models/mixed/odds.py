@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 Set = tuple[int, ...]
 
-# A group has this share of the rows or more; values that are as frequent are groups of their own.
-SHARE_OF_GROUP = 1 / 24
+# So few different values are all groups of their own. Of more a group has this share of the rows or more, and values
+# that are as frequent are groups of their own.
+FEW_VALUES = 24
+SHARE_OF_GROUP = 1 / 16
 # A prior of so many rows for each value (Jeffreys).
 PRIOR_ROWS = 0.5
 
@@ -49,6 +51,8 @@ class Groups(NamedTuple):
 def cuts_of(values: np.ndarray) -> np.ndarray:
     """Where one group of values (n,) ends and the next begins."""
     present, rows = np.unique(values, return_counts=True)
+    if present.size <= FEW_VALUES:
+        return np.asarray((present[1:] + present[:-1]) / 2)
     enough = SHARE_OF_GROUP * values.size
     starts, filled = list[int](), 0
     for k, own in enumerate(rows.tolist()):
@@ -96,14 +100,19 @@ class OddsRegressions:
         # What compiles takes a while to import, and linear fits do without.
         from vcuda.models.glm.compiled_odds import fit_odds
 
-        def scores(k: int) -> np.ndarray:
-            return self.columns[k].groups.scores(smooth)
-
-        rows = self.groups[self.target].size
-        # Causes count by their groups, too: what one column explains of the other is then the same either way.
-        features = np.concatenate([np.zeros((0, rows)), *(scores(k)[:, self.groups[k]] for k in parents)])
+        # Causes count by their groups, too: what one column explains of the other is then the same either way. Rows
+        # whose causes are in the same groups count together.
+        own = self.columns[self.target].groups.scores(smooth)
+        place = np.zeros(self.groups[self.target].size, dtype=np.int64)
+        for k in parents:
+            place = place * (self.columns[k].groups.cuts.size + 1) + self.groups[k]
+        _, first, place = np.unique(place, return_index=True, return_inverse=True)
+        cells = own.shape[1] * place + self.groups[self.target]
+        counts = np.bincount(cells, minlength=own.shape[1] * first.size).reshape(first.size, -1).T
+        parts = [self.columns[k].groups.scores(smooth)[:, self.groups[k][first]] for k in parents]
+        features = np.concatenate([np.zeros((0, first.size)), *parts])
         start = None if self.before is None else self.before.weights.get((parents, smooth))
-        found = fit_odds(self.groups[self.target], scores(self.target).T, features, start)
+        found = fit_odds(counts, own.T, features, start)
         if parents:
             self.weights[parents, smooth] = found.weights
         else:
