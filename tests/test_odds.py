@@ -134,7 +134,7 @@ def test_steps_are_values_that_many_rows_share():
     columns = columns_of(["number"] * 3, np.stack([smooth, steps, spike], axis=1))
     assert [column.has_steps for column in columns] == [False, True, True]
     # Zeros beside numbers without a grid have no density at all.
-    assert [column.described_as for column in columns] == ["number", "number", "steps"]
+    assert [column.has_density for column in columns] == [True, True, False]
 
 
 @pytest.mark.parametrize("cause", ["years", "woman"])
@@ -150,4 +150,4 @@ def test_no_direction_is_read_from_steps(cause):
             woman = (rng.random(800) < 1 / (1 + np.exp(-0.5 * (years - 13)))).astype(float)
         found = vcuda.fit(pd.DataFrame({"years": years, "woman": woman}), seed=0).edge_probabilities.to_numpy()
         assert found[0, 1] + found[1, 0] > 0.95
-        assert max(found[0, 1], found[1, 0]) < 0.85
+        assert max(found[0, 1], found[1, 0]) < 0.9

@@ -46,7 +46,7 @@ from vcuda.models.contexts import prepare_rows
 from vcuda.models.interventions import prepare as prepare_score
 from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, View
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, SHAPES, View
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
@@ -61,11 +61,11 @@ Info = dict[str, Any]
 
 # The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
 SHAPELESS = 0.04
-# What is assumed of numbers. In half of the answer all descriptions compete by their evidence. It prefers few
-# assumptions to be wrong over many, but directions hang on which; the other half takes noise as of any shape, and most
-# of that the spread as whatever it is.
+# What is assumed of the columns. In half of the answer all descriptions of their distributions compete by evidence. It
+# prefers few assumptions to be wrong over many, but directions hang on which; the other half takes noise as of any
+# shape, most of that the spread as whatever it is, and columns with steps by the odds of their values.
 OTHER_VIEWS = (ANY_SPREAD, CONSTANT_SPREAD, ANY_SPREAD)
-VIEWS = tuple(view for other in OTHER_VIEWS for view in (EVERY, other))
+VIEWS = tuple(view for other in OTHER_VIEWS for view in (SHAPES, other))
 COMPARING_SHAPES = "comparing models: noise of any shape"
 # What the comparison takes, measured in parts of the rows: it tries more sets of causes than each of them.
 COMPARING = 10
@@ -348,7 +348,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
 
 
 def view_of(seed: int, number: int) -> View:
-    """The descriptions of numbers that compete in a part of the rows that has one view; the first has number 1."""
+    """The descriptions that compete in a part of the rows that has one view; the first has number 1."""
     return VIEWS[(seed + number) % len(VIEWS)]
 
 
@@ -356,12 +356,12 @@ def views_of(table: Dataset, engine: Exact | Orders, seed: int, number: int) -> 
     """The views that a part of the rows takes, which count alike: with the exact engine two.
 
     They share most of their fits, and it searches in little time; sampling takes longer than a second view is worth.
-    Where no column is a number all views are the same.
+    Where all columns are labels all views are the same.
     """
-    if "number" not in table.kinds:
+    if set(table.kinds) <= {"yes/no", "label"}:
         return (EVERY,)
     if isinstance(engine, Exact):
-        return EVERY, OTHER_VIEWS[(seed + number) % len(OTHER_VIEWS)]
+        return SHAPES, OTHER_VIEWS[(seed + number) % len(OTHER_VIEWS)]
     return (view_of(seed, number),)
 
 

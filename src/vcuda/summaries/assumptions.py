@@ -269,7 +269,7 @@ class _DescribedColumn:
 
     @property
     def kind(self) -> str:
-        return self.evidence.own.described_as
+        return self.evidence.own.kind
 
     @classmethod
     def of_part(
@@ -304,7 +304,7 @@ class _DescribedColumn:
         """The log evidence of all sets, averaged over the descriptions that need no more than some assumptions."""
         every, found = competing(self.kind, view, assumed), dict[Set, float]()
         for own in sets.fitted:
-            shares = dict(zip(every, shares_of(every, with_odds=self.evidence.has_odds(own)), strict=True))
+            shares = dict(zip(every, shares_of(every, self.evidence.share_of_odds(own)), strict=True))
             counted = [(self.heights[how.name][own], shares[how]) for how in self.counted(own, view, assumed)]
             heights, weights = np.array(counted).T[:, :, None]
             found[own] = float(log_mean(heights, weights)[0])

@@ -51,8 +51,8 @@ def fit_odds(
     shares = (counts.sum(axis=1) + 0.5) / (counts.sum() + 0.5 * k)
     rest = shares[:-1]
     prior = np.diag(rest) - np.outer(rest, rest)
-    given = (np.ascontiguousarray(some, dtype=np.float64) for some in (counts, scores, features))
-    evidence = _fit(*given, np.log(shares), prior, theta, MOST_STEPS)
+    rows, own, causes = (np.ascontiguousarray(some, dtype=np.float64) for some in (counts, scores, features))
+    evidence = _fit(rows, own, causes, np.log(shares), prior, theta, MOST_STEPS)
     return FittedOdds(evidence, theta)
 
 

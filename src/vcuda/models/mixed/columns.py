@@ -76,9 +76,9 @@ class Column:
         return bool(np.unique(self.values, return_counts=True)[1].max() >= SHARE_OF_STEP * self.values.size)
 
     @property
-    def described_as(self) -> str:
-        """The kind, or "steps" for a number with steps that do not lie on a grid: of these there is no density."""
-        return "steps" if self.is_number and self.has_steps and self.step is None else self.kind
+    def has_density(self) -> bool:
+        """Whether a density can describe the column: steps must lie on a grid."""
+        return not self.is_number or not self.has_steps or self.step is not None
 
     @property
     def is_number(self) -> bool:

@@ -76,48 +76,49 @@ NUMBER = (
     Description("linear, any noise, spread by causes", smooth=False, shape=True, spread=True),
     Description("smooth, any noise, spread by causes", smooth=True, shape=True, spread=True),
     TOGETHER,
-    *ODDS,
 )
-COUNT = (
-    *(
-        Description(f"{words}, {name}", smooth=smooth, size=size)
-        for words, smooth in (("linear", False), ("smooth", True))
-        for name, size in (("Poisson", False), ("negative binomial", True))
-    ),
-    *ODDS,
+COUNT = tuple(
+    Description(f"{words}, {name}", smooth=smooth, size=size)
+    for words, smooth in (("linear", False), ("smooth", True))
+    for name, size in (("Poisson", False), ("negative binomial", True))
 )
 CODED = (Description("linear", smooth=False), Description("smooth", smooth=True))
-# Of the kinds that are not numbers or labels.
-OTHER_KINDS = {"count": COUNT, "ordered": (*CODED, *ODDS), "steps": ODDS}
 
 
-# The descriptions of a number that compete.
-View = tuple[Description, ...]
-# What a direction may hang on: all descriptions of a number compete, or only those that take its noise as of any shape,
-# with a spread that is constant or one that depends on the causes.
-EVERY = NUMBER
-CONSTANT_SPREAD = (*(how for how in NUMBER if how.shape and not how.spread), *ODDS)
-ANY_SPREAD = (*(how for how in NUMBER if how.shape and how.spread), *ODDS)
+class View(NamedTuple):
+    """Which descriptions compete: those of a number, and ``odds`` of values where columns have steps."""
+
+    of_numbers: tuple[Description, ...]
+    odds: bool
 
 
-def descriptions_of(kind: str, of_numbers: View = EVERY) -> tuple[Description, ...]:
-    """The descriptions of a column of some kind."""
-    if kind == "number":
-        return of_numbers
-    return OTHER_KINDS.get(kind, CODED)
+# What a direction may hang on: with shapes, all descriptions but odds compete; in the other views columns with steps go
+# by odds, and the noise of numbers is of any shape, with a spread that is constant or one that depends on the causes.
+EVERY = View(NUMBER, odds=True)
+SHAPES = View(NUMBER, odds=False)
+CONSTANT_SPREAD = View(tuple(how for how in NUMBER if how.shape and not how.spread), odds=True)
+ANY_SPREAD = View(tuple(how for how in NUMBER if how.shape and how.spread), odds=True)
 
 
-def shares_of(competing: Sequence[Description], *, with_odds: bool) -> np.ndarray:
-    """How plausible descriptions (h,) are before the table is seen: odds of values are half, where they compete."""
+def descriptions_of(kind: str, view: View = EVERY) -> tuple[Description, ...]:
+    """The descriptions of a column of some kind that compete in a view."""
+    plain = view.of_numbers if kind == "number" else COUNT if kind == "count" else CODED
+    return (*plain, *ODDS) if view.odds and kind in ("number", "count", "ordered") else plain
+
+
+def shares_of(competing: Sequence[Description], of_odds: float) -> np.ndarray:
+    """How plausible descriptions (h,) are before the table is seen, given the share of those by odds, if there are any
+    others."""
     odds = np.array([how.odds for how in competing])
-    half = 0.5 if with_odds and odds.any() else 0.0
-    return np.where(odds, half / max(odds.sum(), 1), (1 - half) / max((~odds).sum(), 1))
+    share = of_odds if odds.any() and not odds.all() else float(odds.all())
+    return np.where(odds, share / max(odds.sum(), 1), (1 - share) / max((~odds).sum(), 1))
 
 
 def log_mean(every: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """The log of a mean over the first axis of evidences (h, s), weighted by shares (h, s)."""
-    top = every.max(axis=0)
-    return np.asarray(top + np.log((shares * np.exp(every - top)).sum(axis=0)))
+    counted = np.where(shares > 0, every, -np.inf)
+    top = counted.max(axis=0)
+    return np.asarray(top + np.log((shares * np.exp(counted - top)).sum(axis=0)))
 
 
 def padded(width: int) -> int:
@@ -161,8 +162,8 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray, *, are_shared: bool = True) -> None:
         self.columns, self.count, self.are_shared = columns, len(values), are_shared
-        self.groups = [column.groups.place(values[:, k]) for k, column in enumerate(columns)]
         self.values = values
+        self.groups = [column.groups.place(values[:, k]) for k, column in enumerate(columns)]
         self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
@@ -235,65 +236,73 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         earlier = None if before is None else before.odds
         self.odds: OddsRegressions = OddsRegressions(target, rows.columns, rows.groups, earlier)
+        self._alone: dict[Description, float] = {}
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
         # The evidence of sets by the name of the description, of those that were worth trying.
         self.heights: dict[str, dict[Set, float]] = {}
 
-    def average(self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True) -> np.ndarray:
-        """The log evidence (s,), averaged over the descriptions."""
-        competing = self._competing(of_numbers, together)
-        every = np.stack(list(self.by_description(sets, of_numbers, together=together).values()))
-        beside, apart = (shares_of(competing, with_odds=own)[:, None] for own in (True, False))
-        return log_mean(every, np.where([self.has_odds(own) for own in sets], beside, apart))
+    def average(self, sets: Sequence[Set], view: View = EVERY, *, together: bool = True) -> np.ndarray:
+        """The log evidence (s,), averaged over the descriptions that compete."""
+        every = np.stack(list(self.by_description(sets, view, together=together).values()))
+        competing = self._competing(view, together)
+        shares = [self._shares(competing, own) for own in sets]
+        return log_mean(every, np.reshape(shares, (len(sets), len(competing))).T)
 
     def by_description(
-        self, sets: Sequence[Set], of_numbers: View = EVERY, *, together: bool = True
+        self, sets: Sequence[Set], view: View = EVERY, *, together: bool = True
     ) -> dict[str, np.ndarray]:
         """The log evidence (s,) of sets, which come after their subsets, by the name of the description.
 
-        ``of_numbers``: the descriptions that a number may have. ``together``: also with one function of all parents,
-        which takes longest.
+        ``together``: also with one function of all parents, which takes longest.
         """
-        competing, found = self._competing(of_numbers, together), {}
+        competing = self._competing(view, together)
+        worth = [self._worth_trying(competing, own) for own in sets]
+        found = {}
         for how in competing:
             known = self.heights.setdefault(how.name, {})
-            new = [own for own in sets if own not in known and self._is_worth_trying(how, own, competing)]
+            new = [own for own, tried in zip(sets, worth, strict=True) if how in tried and own not in known]
             if new:
                 known |= zip(new, self.evidence(how, new).tolist(), strict=True)
             found[how.name] = np.array([known.get(own, -np.inf) for own in sets])
+            if how.odds:
+                # Odds say what causes explain; what is left of the column is described as the view has it.
+                found[how.name] += self._without_causes(view) - self._without_causes(EVERY)
         return found
 
-    def _competing(self, of_numbers: View, together: bool) -> list[Description]:
-        every = descriptions_of(self.own.described_as, of_numbers)
-        return [how for how in every if together or not how.together]
+    def _competing(self, view: View, together: bool) -> list[Description]:
+        return [how for how in descriptions_of(self.own.kind, view) if together or not how.together]
 
-    def has_odds(self, parents: Set) -> bool:
-        """Whether odds of values compete: where the column or a parent has steps.
+    def _shares(self, competing: Sequence[Description], parents: Set) -> np.ndarray:
+        return shares_of(competing, self.share_of_odds(parents))
 
-        Between numbers directions are read from shapes, which were right for most real pairs; beside columns with steps
-        they were not (docs/decisions.md).
-        """
-        return any(self.rows.columns[k].has_steps for k in (self.target, *parents))
+    def share_of_odds(self, parents: Set) -> float:
+        """Where odds compete, how plausible they are before the table is seen: not at all between numbers, all that
+        counts if every cause of a number has steps or the number has no density, else half."""
+        steps = [self.rows.columns[k].has_steps for k in parents]
+        if self.own.has_steps:
+            return 0.5 if self.own.has_density else 1.0
+        return 0.0 if not any(steps) else 1.0 if all(steps) else 0.5
 
-    def _is_worth_trying(self, how: Description, parents: Set, competing: Sequence[Description]) -> bool:
-        """Whether a description may count: on a part of the rows, if on all rows it came near the best."""
-        if how.odds and not self.has_odds(parents):
-            return False
-        if how.together:
-            numbers = all(self.rows.columns[parent].is_number for parent in parents)
-            if not (self.rows.are_shared and numbers and len(parents) > 1):
-                return False
+    def _worth_trying(self, competing: Sequence[Description], parents: Set) -> list[Description]:
+        """The descriptions that may count: on a part of the rows those that came near the best on all rows."""
+        counted = [how for how, share in zip(competing, self._shares(competing, parents), strict=True) if share > 0]
+        numbers = all(self.rows.columns[parent].is_number for parent in parents)
+        if not (self.rows.are_shared and numbers and len(parents) > 1):
+            counted = [how for how in counted if not how.together]
         if self.before is None:
-            return True
-        known = {other.name: self.before.heights[other.name].get(parents, -np.inf) for other in competing}
-        return known[how.name] > max(known.values()) - NEAR
+            return counted
+        known = {how: self.before.heights.get(how.name, {}).get(parents, -np.inf) for how in counted}
+        best = max(known.values())
+        # What was not tried on all rows has nothing to be judged by.
+        return [how for how in counted if known[how] > best - NEAR] if best > -np.inf else counted
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
         if how.odds:
-            return self._alone + np.array([self.odds.gain(parents, how.smooth) for parents in sets])
-        return np.minimum(self.density(how, sets) + self._gain_by_steps, self._most)
+            gains = np.array([self.odds.gain(parents, how.smooth) for parents in sets])
+            return self._without_causes(EVERY) + self._gain_by_values + gains
+        return np.minimum(self.density(how, sets) + self._gain_by_values, self._most)
 
     def density(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description, values that many rows share taken as any others."""
@@ -310,35 +319,29 @@ class ColumnEvidence:
                 found[some] = evidence if self.own.is_number else np.minimum(evidence, 0.0)
         return found
 
-    @cached_property
-    def _without_causes(self) -> float:
-        """The log evidence of the column without causes, by all descriptions that are densities or probabilities."""
-        others = [how for how in descriptions_of(self.own.kind) if not (how.odds or how.together)]
-        every = np.stack([self.density(how, [()]) for how in others])
-        return float(log_mean(every, shares_of(others, with_odds=False)[:, None])[0])
+    def _without_causes(self, view: View) -> float:
+        """The log evidence of the column without causes, by all densities or probabilities of a view."""
+        others = [how for how in descriptions_of(self.own.kind, view) if not (how.odds or how.together)]
+        new = [how for how in others if how not in self._alone]
+        self._alone |= {how: float(self.density(how, [()])[0]) for how in new}
+        every = np.array([[self._alone[how]] for how in others])
+        return float(log_mean(every, shares_of(others, 0.0)[:, None])[0])
 
     @cached_property
     def _most(self) -> float:
         """No column is more probable, as a density in the units of the likelihood: each row has the value it has."""
         own = self.own
-        if not (own.has_steps and own.described_as in ("number", "count")):
+        if not (own.has_steps and own.has_density and own.kind in ("number", "count")):
             return np.inf
         return -own.log_width(self.rows.values[:, self.target])
 
     @cached_property
-    def _gain_by_steps(self) -> float:
-        """What a column gains where each value has a probability of its own.
-
-        Causes are taken to change little of that: all descriptions of the column gain as much.
-        """
+    def _gain_by_values(self) -> float:
+        """What a column gains where each value has a probability of its own: causes change nothing of it."""
         if not np.isfinite(self._most):
             return 0.0
         by_values = log_evidence_of_values(self.rows.values[:, self.target]) + self._most
-        return max(by_values - self._without_causes, 0.0)
-
-    @property
-    def _alone(self) -> float:
-        return self._without_causes + self._gain_by_steps
+        return max(by_values - self._without_causes(EVERY), 0.0)
 
     def cheap(self, sets: Sequence[Set], *, smooth: bool = True) -> np.ndarray:
         """A score (s,) that needs products of features alone: normal regressions of the column, whatever its kind."""

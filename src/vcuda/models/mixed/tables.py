@@ -222,9 +222,9 @@ def without_dominated(sets: ColumnSets, scores: dict[Set, float], required: Sequ
     return ColumnSets(sets.candidates, tuple(fitted), expected)
 
 
-def scores_of(evidence: ColumnEvidence, sets: ColumnSets, of_numbers: View = EVERY) -> dict[Set, float]:
+def scores_of(evidence: ColumnEvidence, sets: ColumnSets, view: View = EVERY) -> dict[Set, float]:
     """The scores of all sets of a column, those that are dominated as expected."""
-    scores = dict(zip(sets.fitted, evidence.average(sets.fitted, of_numbers).tolist(), strict=True))
+    scores = dict(zip(sets.fitted, evidence.average(sets.fitted, view).tolist(), strict=True))
     # Subsets come first, so that each finds its own.
     for own, (above, loss) in sets.expected.items():
         scores[own] = scores[above] + loss
@@ -294,7 +294,7 @@ class Tabulation:
         sets: Sequence[ColumnSets] | None = None,
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> list[TabulatedScore]:
-        """The scores of the same sets on some rows (k,), one for each view: the descriptions that a number may have.
+        """The scores of the same sets on some rows (k,), one for each view.
 
         Views share the fits of the descriptions that they have in common. ``sets`` says which of them are fitted.
         """
