@@ -222,8 +222,9 @@ def _checked(posterior: Posterior, request: Request) -> Posterior:
         why = "they were not asked for"
     if not why:
         try:
-            request.progress(Progress(1, 1, "checking the model"))
-            return posterior.with_checks(checks_of_fit(posterior, request.table, request.edges))
+            with one_blas_thread():
+                request.progress(Progress(1, 1, "checking the model"))
+                return posterior.with_checks(checks_of_fit(posterior, request.table, request.edges))
         except KeyboardInterrupt:
             why = "they were interrupted"
     return posterior.with_checks(Checks(not_made=f"{why}; posterior.checks(table) makes them"))

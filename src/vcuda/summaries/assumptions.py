@@ -21,6 +21,7 @@ from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import (
     EVERY,
     NEAR,
+    SHAPES,
     ColumnEvidence,
     Description,
     Set,
@@ -294,6 +295,8 @@ class _DescribedColumn:
     def counted(self, own: Set, view: View, assumed: Assumptions) -> list[Description]:
         """The descriptions of a set that count."""
         every = competing(self.kind, view, assumed)
+        shares = shares_of(every, self.evidence.share_of_odds(own))
+        every = tuple(how for how, share in zip(every, shares, strict=True) if share > 0)
         if self.before is None:
             return [how for how in every if own in self.heights[how.name]]
         known = {how: self.before.heights[how.name].get(own, -np.inf) for how in every}
@@ -303,9 +306,13 @@ class _DescribedColumn:
     def scores(self, sets: _Sets, assumed: Assumptions, view: View = EVERY) -> dict[Set, float]:
         """The log evidence of all sets, averaged over the descriptions that need no more than some assumptions."""
         every, found = competing(self.kind, view, assumed), dict[Set, float]()
+        offset = self.evidence.offset_of_odds(every)
         for own in sets.fitted:
             shares = dict(zip(every, shares_of(every, self.evidence.share_of_odds(own)), strict=True))
-            counted = [(self.heights[how.name][own], shares[how]) for how in self.counted(own, view, assumed)]
+            counted = [
+                (self.heights[how.name][own] + (offset if how.odds else 0.0), shares[how])
+                for how in self.counted(own, view, assumed)
+            ]
             heights, weights = np.array(counted).T[:, :, None]
             found[own] = float(log_mean(heights, weights)[0])
         # Smaller sets first, so that each finds its subset.
@@ -379,7 +386,10 @@ class RegressionTable:
         evidences = mixed.evidences(self._first)
 
         def tried(target: int) -> _Sets:
-            return _Sets.tried(evidences[target], self._required[target], asked)
+            sets = _Sets.tried(evidences[target], self._required[target], asked)
+            # Parts with another view ask for densities where odds alone had counted.
+            evidences[target].by_description(sets.fitted, SHAPES)
+            return sets
 
         def share(number: int) -> OnProgress:
             # The first rows take about as long as two parts.

@@ -257,6 +257,7 @@ class ColumnEvidence:
         ``together``: also with one function of all parents, which takes longest.
         """
         competing = self._competing(view, together)
+        offset = self.offset_of_odds(competing)
         worth = [self._worth_trying(competing, own) for own in sets]
         found = {}
         for how in competing:
@@ -264,10 +265,7 @@ class ColumnEvidence:
             new = [own for own, tried in zip(sets, worth, strict=True) if how in tried and own not in known]
             if new:
                 known |= zip(new, self.evidence(how, new).tolist(), strict=True)
-            found[how.name] = np.array([known.get(own, -np.inf) for own in sets])
-            if how.odds:
-                # Odds say what causes explain; what is left of the column is described as the view has it.
-                found[how.name] += self._without_causes(view) - self._without_causes(EVERY)
+            found[how.name] = np.array([known.get(own, -np.inf) for own in sets]) + (offset if how.odds else 0.0)
         return found
 
     def _competing(self, view: View, together: bool) -> list[Description]:
@@ -301,7 +299,7 @@ class ColumnEvidence:
         """The log evidence (s,) of sets by one description."""
         if how.odds:
             gains = np.array([self.odds.gain(parents, how.smooth) for parents in sets])
-            return self._without_causes(EVERY) + self._gain_by_values + gains
+            return self._without_causes(descriptions_of(self.own.kind)) + self._gain_by_values + gains
         return np.minimum(self.density(how, sets) + self._gain_by_values, self._most)
 
     def density(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
@@ -319,13 +317,19 @@ class ColumnEvidence:
                 found[some] = evidence if self.own.is_number else np.minimum(evidence, 0.0)
         return found
 
-    def _without_causes(self, view: View) -> float:
-        """The log evidence of the column without causes, by all densities or probabilities of a view."""
-        others = [how for how in descriptions_of(self.own.kind, view) if not (how.odds or how.together)]
-        new = [how for how in others if how not in self._alone]
-        self._alone |= {how: float(self.density(how, [()])[0]) for how in new}
-        every = np.array([[self._alone[how]] for how in others])
-        return float(log_mean(every, shares_of(others, 0.0)[:, None])[0])
+    def offset_of_odds(self, competing: Sequence[Description]) -> float:
+        """What odds of values gain or lose beside some descriptions: odds say what causes explain, and all else of the
+        column is as these descriptions have it."""
+        if not any(how.odds for how in competing) or all(how.odds for how in competing):
+            return 0.0
+        return self._without_causes(competing) - self._without_causes(descriptions_of(self.own.kind))
+
+    def _without_causes(self, competing: Sequence[Description]) -> float:
+        """The log evidence of the column without causes, by the densities or probabilities among some descriptions."""
+        plain = [how for how in competing if not (how.odds or how.together)]
+        self._alone |= {how: float(self.density(how, [()])[0]) for how in plain if how not in self._alone}
+        every = np.array([[self._alone[how]] for how in plain])
+        return float(log_mean(every, shares_of(plain, 0.0)[:, None])[0])
 
     @cached_property
     def _most(self) -> float:
@@ -341,7 +345,7 @@ class ColumnEvidence:
         if not np.isfinite(self._most):
             return 0.0
         by_values = log_evidence_of_values(self.rows.values[:, self.target]) + self._most
-        return max(by_values - self._without_causes(EVERY), 0.0)
+        return max(by_values - self._without_causes(descriptions_of(self.own.kind)), 0.0)
 
     def cheap(self, sets: Sequence[Set], *, smooth: bool = True) -> np.ndarray:
         """A score (s,) that needs products of features alone: normal regressions of the column, whatever its kind."""
