@@ -387,7 +387,7 @@ class RegressionTable:
 
         def tried(target: int) -> _Sets:
             sets = _Sets.tried(evidences[target], self._required[target], asked)
-            # Parts with another view ask for densities where odds alone had counted.
+            # Of a column with steps and no grid only odds were asked for; some parts ask for all else.
             evidences[target].by_description(sets.fitted, SHAPES)
             return sets
 

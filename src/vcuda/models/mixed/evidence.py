@@ -275,12 +275,11 @@ class ColumnEvidence:
         return shares_of(competing, self.share_of_odds(parents))
 
     def share_of_odds(self, parents: Set) -> float:
-        """Where odds compete, how plausible they are before the table is seen: not at all between numbers, all that
-        counts if every cause of a number has steps or the number has no density, else half."""
-        steps = [self.rows.columns[k].has_steps for k in parents]
-        if self.own.has_steps:
-            return 0.5 if self.own.has_density else 1.0
-        return 0.0 if not any(steps) else 1.0 if all(steps) else 0.5
+        """Where odds compete, how plausible they are before the table is seen: half where the column or a cause has
+        steps, all where the column has no density, and not at all between numbers."""
+        if not self.own.has_density:
+            return 1.0
+        return 0.5 if any(self.rows.columns[k].has_steps for k in (self.target, *parents)) else 0.0
 
     def _worth_trying(self, competing: Sequence[Description], parents: Set) -> list[Description]:
         """The descriptions that may count: on a part of the rows those that came near the best on all rows."""
