@@ -3,7 +3,8 @@
 A number has eight descriptions: its noise is normal or of any shape, its spread is constant or depends on the causes,
 and its causes act in straight lines, in curves, or all together in one smooth function. Those with normal noise of
 constant spread have closed forms, the others go by Laplace's method. Columns of other kinds have one likelihood each
-(counts two), with lines or curves.
+(counts two), with lines or curves. Beside columns with steps regressions on the odds of values compete, which assume
+nothing of a distribution.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Description:
 
     ``smooth``: by curves, otherwise by lines. ``shape``: noise of any shape. ``spread``: depends on the parents.
     ``together``: one function of all parents, which must be numbers. ``size``: counts vary more than Poisson ones.
+    ``odds``: causes change the odds of the column's values.
     """
 
     name: str
@@ -236,6 +238,7 @@ class ColumnEvidence:
         self.y = rows.scaled[target]
         earlier = None if before is None else before.odds
         self.odds: OddsRegressions = OddsRegressions(target, rows.columns, rows.groups, earlier)
+        # The evidence without causes, by description.
         self._alone: dict[Description, float] = {}
         # The best weights and shared numbers of sets that were evaluated, where others begin.
         self.best: dict[str, dict[Set, tuple[float, np.ndarray, np.ndarray]]] = {}
