@@ -311,10 +311,10 @@ def test_the_numbers_of_an_axis_stand_where_the_curve_has_them():
     assert page.tags.count("svg") == 3
 
 
-def test_statistics_are_told_in_the_last_section_alone(plain_page):
+def test_statistics_stand_in_the_last_section_alone(plain_page):
     # Before it stand the lines of Python, in which a posterior is called so.
-    told = plain_page[plain_page.index("<body") : plain_page.index('<section id="again"')]
-    words = " ".join(Page(told).words)
+    before = plain_page[plain_page.index("<body") : plain_page.index('<section id="again"')]
+    words = " ".join(Page(before).words)
     for word in ("nats", "replica", "posterior", "prior", "evidence", "percentile"):
         assert re.search(rf"\b{word}s?\b", words) is None, word
 

