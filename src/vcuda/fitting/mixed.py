@@ -555,7 +555,7 @@ def _noise_sentences(prepared: Prepared) -> list[str]:
         )
     if by_odds:
         sentences.append(
-            f"Best described by the odds of values, with nothing assumed of noise: {listed(by_odds)}. Many rows share a "
-            "value of the column or of a cause."
+            f"Best described by the odds of values, with nothing assumed of noise: {listed(by_odds)}. Many rows "
+            "share a value of the column or of a cause."
         )
     return sentences
