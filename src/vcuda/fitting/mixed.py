@@ -17,12 +17,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import logit, ndtri
 from scipy.stats import rankdata
 
 from vcuda.checks.subject import SURE
 from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
+from vcuda.data.moments import varies
 from vcuda.data.scaling import Scaling
 from vcuda.fitting.outcomes import described, restored
 from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows_apart
@@ -32,6 +33,7 @@ from vcuda.fitting.targets import mean_targets, reference_table, with_targets
 from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES
 from vcuda.infer.exact import Exact, TimeLimitError, exact_posterior
@@ -52,20 +54,38 @@ from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.spec import Mixed
 from vcuda.models.mixed.tables import MAX_PARENTS, ColumnSets, MixedTable, Tabulation
-from vcuda.models.protocol import LocalScore
+from vcuda.models.protocol import LocalScore, ScoreSpec
 from vcuda.models.tabulated import TabulatedScore
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
 
 Info = dict[str, Any]
 
-# The weight of one more answer that reads no direction from shapes: parts that agree may still share a fault.
-SHAPELESS = 0.04
-# What is assumed of the columns. In half of the answer all descriptions of their distributions compete by evidence. It
-# prefers few assumptions to be wrong over many, but directions hang on which; the other half takes noise as of any
-# shape, most of that the spread as whatever it is, and columns with steps by the odds of their values.
+# What is assumed of the columns, and its share of the answer. Directions that are read from the shapes of noise and
+# effects are right about three times of four on real tables, so that half of the answer reads them from independences
+# alone. In most of the other half all descriptions of the columns compete by evidence, which prefers few assumptions to
+# be wrong over many; in the rest noise has any shape, and columns with steps go by the odds of their values.
+INDEPENDENCES = "independences"
+Look = View | str
+SHARES: dict[Look, float] = {
+    SHAPES: 0.32,
+    ANY_SPREAD: 0.12,
+    CONSTANT_SPREAD: 0.06,
+    EVERY: 0.5,
+    INDEPENDENCES: 0.5,
+}
 OTHER_VIEWS = (ANY_SPREAD, CONSTANT_SPREAD, ANY_SPREAD)
-VIEWS = tuple(view for other in OTHER_VIEWS for view in (SHAPES, other))
+VIEWS = (SHAPES, ANY_SPREAD, SHAPES, SHAPES, CONSTANT_SPREAD, SHAPES, ANY_SPREAD, SHAPES)
+# Where each part is searched by sampling, so many of them have one that is looked at for independences too.
+PARTS_FOR_INDEPENDENCES = 3
+# Effects may be expected to be as weak as so many rows more of independent columns make them; the evidence of the table
+# chooses. Columns of people hang together weakly: if only strong effects are expected, weak ones are held to be none,
+# and a root with many of them looks like the effect of the column that is nearest to it.
+PRIOR_ROWS: tuple[float, ...] = (1, 5, 10, 20, 40, 80)
+# What is joined is joined without doubt at so many nats.
+JOINED = 12.0
+# A direction leans one way from here on.
+LEANING = 0.7
 COMPARING_SHAPES = "comparing models: noise of any shape"
 # What the comparison takes, measured in parts of the rows: it tries more sets of causes than each of them.
 COMPARING = 10
@@ -291,9 +311,8 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     """Search on several parts of the rows, and average."""
     sentences = list(prepared.notes)
     if engine == "auto":
-        searched = summed(request, prepared.score, prepared.first)
         choice = choose_engine(
-            searched,
+            summed(request, prepared.score, prepared.first),
             over=request.edges.over,
             seconds=request.seconds_left(),
             searches=max(2 * request.parts, 1) * request.imputations,
@@ -304,15 +323,12 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         engine = ENGINES[engine].spec()
     engine = with_more_graphs(engine, request.knowledge)
     rows = parts_of(prepared.table, request.parts, request.seed, request.careful)
-    outcomes, shares, stopped = _searched(request, prepared, engine, rows)
-    members, searches = list(outcomes), len(outcomes)
-    if request.parts:
-        members.append(_without_shapes(request, prepared, engine))
-        shares = [(1 - SHAPELESS) * share for share in shares] + [SHAPELESS]
+    searched = _searched(request, prepared, engine, rows)
+    members, shares = searched.outcomes, searched.shares
     targets = mean_targets([member.diagnostics for member in members], shares).get("targets")
     known = reference_table(prepared.table, None if targets is None else np.array(targets))
     predictive = MixedPredictive.of(known, prepared.logarithm)
-    outcome = averaged(members, shares, predictive, parts=len(rows), searches=searches, stopped=stopped)
+    outcome = averaged(members, shares, predictive, parts=len(rows), stopped=searched.stopped)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
@@ -331,12 +347,16 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
             "leave them out, and what hangs on them is not stated as sure."
         )
     by_shape: list[list[str]] = []
-    if len(rows) > 1 and request.imputations == 1:
-        # One of several imputations cannot say what is sure of all of them.
-        by_shape = _by_shape(prepared.table.names, outcome, members[-1])
+    independences = searched.of_independences()
+    if len(rows) > 1 and request.imputations == 1 and independences is not None:
+        # One of several imputations cannot say what is likely of all of them.
+        by_shape = _by_shape(prepared.table.names, outcome, independences)
     if by_shape:
         edges = listed([f"{source} -> {target}" for source, target in by_shape])
-        sentences.append(f"Sure of their direction by the shapes of noise and effects alone: {edges}.")
+        sentences.append(
+            f"Directions read from the shapes of noise and effects alone, which are right about three times of four: "
+            f"{edges}."
+        )
     info: Info = {
         "engine": {"name": type(engine).__name__.lower(), **to_json(engine)},
         "foreseen": None,
@@ -352,67 +372,91 @@ def view_of(seed: int, number: int) -> View:
     return VIEWS[(seed + number) % len(VIEWS)]
 
 
-def views_of(table: Dataset, engine: Exact | Orders, seed: int, number: int) -> tuple[View, ...]:
-    """The views that a part of the rows takes, which count alike: with the exact engine two.
+def looks_of(table: Dataset, engine: Exact | Orders, seed: int, number: int) -> tuple[Look, ...]:
+    """How a part of the rows is looked at, independences last.
 
-    They share most of their fits, and it searches in little time; sampling takes longer than a second view is worth.
-    Where all columns are labels all views are the same.
+    With the exact engine there are two views, which share most of their fits, and independences. Sampling takes longer
+    than that is worth. Where all columns are labels all views are the same.
     """
+    is_exact = isinstance(engine, Exact)
     if set(table.kinds) <= {"yes/no", "label"}:
-        return (EVERY,)
-    if isinstance(engine, Exact):
-        return SHAPES, OTHER_VIEWS[(seed + number) % len(OTHER_VIEWS)]
-    return (view_of(seed, number),)
+        views: tuple[Look, ...] = (EVERY,)
+    elif is_exact:
+        views = SHAPES, OTHER_VIEWS[(seed + number) % len(OTHER_VIEWS)]
+    else:
+        views = (view_of(seed, number),)
+    return (*views, INDEPENDENCES) if is_exact or number % PARTS_FOR_INDEPENDENCES == 1 else views
 
 
-def _searched(
-    request: Request, prepared: Prepared, engine: Exact | Orders, rows: Sequence[np.ndarray]
-) -> tuple[list[Outcome], list[float], str | None]:
-    """One search for each part of the rows and view, what each counts, and what ended them early."""
-    found: list[tuple[Outcome, float]] = []
+class _Searched(NamedTuple):
+    """What searches of parts of the rows found, what each counts, and what ended them early."""
+
+    outcomes: list[Outcome]
+    shares: list[float]
+    looks: list[Look]
+    stopped: str | None
+
+    def of_independences(self) -> np.ndarray | None:
+        """The mean edge probabilities (d, d) that are read from independences alone."""
+        found = [one for one, look in zip(self.outcomes, self.looks, strict=True) if look == INDEPENDENCES]
+        if not found:
+            return None
+        return np.mean([np.asarray(one.graph_posterior.edge_probabilities()) for one in found], axis=0)
+
+
+def _searched(request: Request, prepared: Prepared, engine: Exact | Orders, rows: Sequence[np.ndarray]) -> _Searched:
+    """Search each part of the rows, in each of its looks."""
+    found: list[tuple[Look, Outcome]] = []
     count, sets = len(rows), _sets_of_parts(request, prepared)
+    prior_rows = PRIOR_ROWS[0]
+    if request.parts and request.series is None:
+        prior_rows = likely_prior_rows(prepared.table, searched_edges(request), request.seed)
 
-    def done(stopped: str | None = None) -> tuple[list[Outcome], list[float], str | None]:
-        total = sum(share for _, share in found)
-        why = None if stopped is None else f"{stopped} after {round(total)} of {count} parts of the rows"
-        return [outcome for outcome, _ in found], [share / total for _, share in found], why
+    def done(parts: int, stopped: str | None = None) -> _Searched:
+        looks = [look for look, _ in found]
+        shares = np.array([SHARES[look] / looks.count(look) for look in looks])
+        why = None if stopped is None else f"{stopped} after {parts} of {count} parts of the rows"
+        return _Searched([outcome for _, outcome in found], (shares / shares.sum()).tolist(), looks, why)
 
     for number, some in enumerate(rows, start=1):
 
         def report(share: float, number: int = number, detail: str = "scoring sets of causes") -> None:
             request.progress(Progress(number + share, 1 + count, f"part {number} of {count}: {detail}"))
 
-        views = views_of(prepared.table, engine, request.seed, number) if request.parts else (EVERY,)
+        looks = looks_of(prepared.table, engine, request.seed, number) if request.parts else (EVERY,)
         given = fingerprint(
-            prepared.table.fingerprint, prepared.logarithm, some, engine, request.edges, request.seed, len(views)
+            prepared.table.fingerprint, prepared.logarithm, some, engine, request.edges, request.seed, len(looks)
         )
-        names = [f"part {number}, view {place} of {len(views)}, fitted" for place in range(1, len(views) + 1)]
+        names = [f"part {number}, look {place} of {len(looks)}, fitted" for place in range(1, len(looks) + 1)]
         known = [request.checkpointer.recall(name, given) for name in names]
         recalled = [restored(one)[0] for one in known if one is not None]
-        if len(recalled) == len(views):
-            found += [(outcome, 1 / len(views)) for outcome in recalled]
+        if len(recalled) == len(looks):
+            found += zip(looks, recalled, strict=True)
             continue
         try:
             report(0.0)
+            deadline = _deadline(request, count - number + 1)
+            views = [look for look in looks if isinstance(look, View)]
             scores = _scores_of_part(request, prepared, some, views, sets, report)
-            outcomes = [
-                _search(request, prepared, engine, score, number, report, _deadline(request, count - number + 1))
-                for score in scores
-            ]
+            outcomes = [_search(request, prepared, engine, score, number, report, deadline) for score in scores]
+            if INDEPENDENCES in looks:
+                outcomes.append(
+                    _independences(request, prepared, engine, some, prior_rows, outcomes, number, report, deadline)
+                )
         except KeyboardInterrupt:
             if not found:
                 raise
-            return done(USER)
+            return done(number - 1, USER)
         finished = all(outcome.status.code != "interrupted" for outcome in outcomes)
         if finished or not found:
-            found += [(outcome, 1 / len(views)) for outcome in outcomes]
+            found += zip(looks, outcomes, strict=True)
         if finished:
             for name, outcome in zip(names, outcomes, strict=True):
                 request.checkpointer.keep(name, given, partial(described, outcome, {}))
         left = request.seconds_left()
         if number < count and left is not None and left <= 0:
-            return done(TIME_LIMIT)
-    return done()
+            return done(number if finished else max(number - 1, 1), TIME_LIMIT)
+    return done(count)
 
 
 def _search(
@@ -423,13 +467,15 @@ def _search(
     number: int,
     report: Callable[..., None],
     deadline: float | None,
+    joined: np.ndarray | None = None,
 ) -> Outcome:
-    """Search for graphs of one part of the rows, in one view."""
+    """Search for graphs of one part of the rows; pairs are more probable by what is known to be ``joined`` (d, d), in
+    nats."""
     score = summed(request, score, prepared.table)
     outcome = run(
         METHODS[type(engine).__name__.lower()],
         _shorter(engine, request.parts * request.imputations),
-        _problem(request, prepared, score, number),
+        _problem(request, prepared, score, number, joined),
         progress=partial(_forward, report),
         deadline=deadline,
     )
@@ -493,24 +539,61 @@ def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
     return Orders(replicas=2, precision=0.02, max_sweeps=2000)
 
 
-def _problem(request: Request, prepared: Prepared, score: LocalScore, number: int) -> Problem:
+def _problem(
+    request: Request, prepared: Prepared, score: LocalScore, number: int, joined: np.ndarray | None = None
+) -> Problem:
     scored = searched_table(request, ScoredTable(prepared.table, score, _units(prepared), 0.0))
-    return Problem.of_score(scored, seed=request.seed + number, edges=searched_edges(request), prior=request.prior)
+    edges = searched_edges(request)
+    if joined is not None:
+        edges = edges.raised(joined)
+    return Problem.of_score(scored, seed=request.seed + number, edges=edges, prior=request.prior)
 
 
-def _without_shapes(request: Request, prepared: Prepared, engine: Exact | Orders) -> Outcome:
-    """A description that reads no direction from shapes: all columns jointly normal, on the scale of their ranks."""
-    values, kinds = by_ranks(prepared.table)
-    shapeless = BGe() if set(kinds) == {"number"} and request.series is not None else DegenerateGaussian(kinds=kinds)
-    score = prepare_contexts(shapeless, replace(prepared.table, values=values))
-    score = summed(request, score, prepared.table)
-    outcome = run(
-        METHODS[type(engine).__name__.lower()],
-        _shorter(engine, request.parts * request.imputations),
-        _problem(request, prepared, score, 0),
-        deadline=_deadline(request, 1),
-    )
-    return with_all_columns(request, with_targets(outcome, score), score)
+def _independences(
+    request: Request,
+    prepared: Prepared,
+    engine: Exact | Orders,
+    rows: np.ndarray,
+    prior_rows: float,
+    views: Sequence[Outcome],
+    number: int,
+    report: Callable[..., None],
+    deadline: float | None,
+) -> Outcome:
+    """A search of a part of the rows that reads no direction from shapes: all columns jointly normal, on the scale of
+    their ranks. Curves that this scale does not show join columns as they do in the ``views`` of the same rows."""
+    table = prepared.table.select(rows)
+    if not all(varies(column.min(), column.max()) for column in table.values.T):
+        table = prepared.table
+    score = independences_of(table, prior_rows, in_time=request.series is not None)
+    nodes = nodes_of(request)
+    likely = np.mean([np.asarray(one.graph_posterior.edge_probabilities())[:nodes, :nodes] for one in views], axis=0)
+    return _search(request, prepared, engine, score, number, report, deadline, joined_by(likely))
+
+
+def independences_of(table: Dataset, prior_rows: float, *, in_time: bool = False) -> LocalScore:
+    """What shows the independences of columns: all jointly normal, on the scale of their ranks."""
+    values, kinds = by_ranks(table)
+    spec: ScoreSpec = DegenerateGaussian(kinds=kinds, excess=prior_rows + 1)
+    if in_time and set(kinds) == {"number"}:
+        spec = BGe(excess=prior_rows + 1)  # sums over earlier steps are faster
+    return prepare_contexts(spec, replace(table, values=values))
+
+
+def likely_prior_rows(table: Dataset, edges: EdgePrior, seed: int) -> float:
+    """How weak the effects in a table are: with these rows more its best graph has the highest evidence."""
+
+    def height(rows: float) -> float:
+        rng = np.random.default_rng([seed, 15])
+        return climb(independences_of(table, rows), edges, rng, max_parents=MAX_PARENTS)[0]
+
+    return max(PRIOR_ROWS, key=height)
+
+
+def joined_by(likely: np.ndarray) -> np.ndarray:
+    """By how many nats pairs (d, d) are joined, given the probabilities of their edges: none where that is open."""
+    either = np.minimum(likely + likely.T, 1.0)
+    return np.clip(logit(either), 0.0, JOINED)
 
 
 def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -522,12 +605,12 @@ def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     return values, tuple(kinds)
 
 
-def _by_shape(names: Sequence[str], outcome: Outcome, shapeless: Outcome) -> list[list[str]]:
-    """The sure edges whose direction hangs on the shapes of noise and effects alone: independences leave it open."""
+def _by_shape(names: Sequence[str], outcome: Outcome, independences: np.ndarray) -> list[list[str]]:
+    """Edges of pairs that are surely joined, and whose direction is read from the shapes of noise and effects alone."""
     found = np.asarray(outcome.graph_posterior.edge_probabilities())
-    plain = np.asarray(shapeless.graph_posterior.edge_probabilities())
-    open_to = plain < SURE * np.maximum(plain + plain.T, 1e-9)
-    return [[names[i], names[j]] for i, j in np.argwhere((found >= SURE) & open_to)]
+    joined, plain = found + found.T >= SURE, independences + independences.T
+    is_open = independences < LEANING * np.maximum(plain, 1e-9)
+    return [[names[i], names[j]] for i, j in np.argwhere(joined & is_open & (found >= LEANING * (found + found.T)))]
 
 
 def _noise_sentences(prepared: Prepared) -> list[str]:

@@ -150,18 +150,17 @@ def averaged(
     predictive: Any,
     *,
     parts: int,
-    searches: int,
     stopped: str | None = None,
 ) -> Outcome:
     """The mean of the edge probabilities, and the drawn graphs of all members in one pool.
 
-    The first ``searches`` members are of ``parts`` of the rows; those beyond them are other descriptions of the table.
-    ``stopped`` says what ended the search for more of them, and when.
+    Members are of ``parts`` of the rows, several of each if it was looked at in several ways. ``stopped`` says what
+    ended the search for more of them, and when.
     """
     found = [outcome.graph_posterior for outcome in outcomes]
     marginals = np.stack([np.asarray(one.edge_probabilities()) for one in found])
     pools = [one.pool for one in found if isinstance(one, SampledGraphs)]
-    spread = marginals[:searches].std(axis=0)
+    spread = marginals.std(axis=0)
     diagnostics = {
         "parts": parts,
         "part_sd_largest": float(spread.max()),
@@ -210,4 +209,4 @@ def carefully(request: Request, fit: Callable[[Request], tuple[Outcome, Info]]) 
         outcomes.append(outcome)
     count, last = len(outcomes), outcomes[-1].graph_posterior
     predictive = last.predictive if isinstance(last, SampledGraphs) else None
-    return averaged(outcomes, [1 / count] * count, predictive, parts=count, searches=count), info
+    return averaged(outcomes, [1 / count] * count, predictive, parts=count), info

@@ -60,6 +60,12 @@ class EdgePrior(NamedTuple):
         """What the edges of a graph (d, d) add to its log probability."""
         return float(self.log_odds[graph].sum())
 
+    def raised(self, nats: np.ndarray) -> EdgePrior:
+        """The prior with edges more probable by so many nats (d, d), which must be alike for both edges of a pair: then
+        no order of the columns is preferred by it."""
+        log_odds = np.where(self.required, self.log_odds, self.log_odds + nats)
+        return self._replace(log_odds=log_odds, edge_probability=None)
+
     def among(self, columns: np.ndarray) -> EdgePrior:
         """The prior of the edges between some columns (k,), in their order."""
         both = np.ix_(columns, columns)

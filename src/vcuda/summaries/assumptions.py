@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import Moments
-from vcuda.fitting.mixed import THREADS, by_ranks
+from vcuda.fitting.mixed import PRIOR_ROWS, THREADS, independences_of, likely_prior_rows
+from vcuda.infer.edge_prior import EdgePrior
 from vcuda.models.interventions import InterventionalPredictive, joined, prepare
 from vcuda.models.linear import BGe, LinearPredictive
 from vcuda.models.mixed.columns import columns_of
@@ -30,7 +32,6 @@ from vcuda.models.mixed.evidence import (
     log_mean,
     shares_of,
 )
-from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.tables import DOMINATED, MixedTable, scored_sets
 from vcuda.models.protocol import LocalScore, ScoreSpec
 from vcuda.models.tabulated import TabulatedScore
@@ -43,9 +44,13 @@ ResultT = TypeVar("ResultT")
 
 
 class DescribedTable(Protocol):
-    """A table whose scores can be had with any of its ``assumptions``, the weakest first, and without experiments."""
+    """A table whose scores can be had with any of its ``assumptions``, the weakest first, and without experiments.
+
+    ``with_independences`` says whether a part of the fit's answer is read from independences alone.
+    """
 
     assumptions: tuple[str, ...]
+    with_independences: bool
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
         """One for each part of the rows and view of them, or for each imputed table; of independences alone if nothing
@@ -53,10 +58,6 @@ class DescribedTable(Protocol):
 
         Without ``experiments`` all cells are taken as observed.
         """
-        ...
-
-    def beside(self, *, experiments: bool) -> LocalScore | None:
-        """The score of one more answer that the fit mixes in with a small weight; None where it does not."""
         ...
 
 
@@ -104,14 +105,12 @@ class ScoredRows:
         assumption: str | None,
     ) -> None:
         self.assumptions: tuple[str, ...] = () if assumption is None else (assumption,)
+        self.with_independences = False
         self._values, self._held, self._spec, self._plain = values, held, spec, plain
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
         spec, values = (self._spec, self._values) if assumed else self._plain
         return [prepare(spec, values, self._held if experiments else None)]
-
-    def beside(self, *, experiments: bool) -> None:
-        return None
 
 
 class LinearStatistics:
@@ -140,6 +139,7 @@ class LinearStatistics:
         equal: ScoreSpec | None,
     ) -> None:
         self.assumptions: tuple[str, ...] = () if equal is None else (EQUAL_NOISE,)
+        self.with_independences = False
         self._kept, self._columns, self._always, self._rows = kept, columns, always, rows
         self._plain, self._equal = plain, equal
 
@@ -150,9 +150,6 @@ class LinearStatistics:
 
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
         return [self._score(one, assumed, experiments) for one in self._kept]
-
-    def beside(self, *, experiments: bool) -> None:
-        return None
 
     def _score(
         self, kept: LinearPredictive | InterventionalPredictive, assumed: Assumptions, experiments: bool
@@ -341,12 +338,14 @@ class RegressionTable:
         Rows (k,) that decide which sets count and where fits begin, as in the fit.
     parts
         What is described; no parts are the ``first`` rows themselves.
-    required
-        For each column the parents that it must have, in some descriptions.
+    edges
+        The prior of the edges, with all that is known.
+    seed
+        Of the searches for the best graph.
     experiments_dropped
         Whether the table is described as observed as well.
     is_averaged
-        Whether the fit averaged over parts of the rows, beside independences of all rows.
+        Whether the fit averaged over parts of the rows, in some of it by independences alone.
     """
 
     def __init__(
@@ -355,8 +354,9 @@ class RegressionTable:
         logarithm: np.ndarray,
         first: np.ndarray,
         parts: Sequence[Part],
-        required: Sequence[Sequence[int]],
+        edges: EdgePrior,
         *,
+        seed: int,
         experiments_dropped: bool,
         is_averaged: bool,
         on_progress: OnProgress = lambda share: None,
@@ -364,8 +364,9 @@ class RegressionTable:
         has_numbers = "number" in table.kinds
         self.assumptions: tuple[str, ...] = (FUNCTIONS, SHAPE, SPREAD) if has_numbers else (FUNCTIONS,)
         self._table, self._logarithm, self._first, self._parts = table, logarithm, first, parts
-        self._is_averaged = is_averaged
-        self._required = [tuple(sorted(own)) for own in required]
+        self.with_independences = is_averaged
+        self._prior_rows = likely_prior_rows(table, edges, seed) if is_averaged else PRIOR_ROWS[0]
+        self._required = [tuple(own.tolist()) for own in edges.required_parents()]
         # All of them first: it decides which subset of a set is the best.
         self._asked = sorted(subsets_asked(self.assumptions), key=len, reverse=True)
         ways = [True, False] if experiments_dropped else [True]
@@ -414,7 +415,7 @@ class RegressionTable:
     def scores(self, assumed: Assumptions, *, experiments: bool) -> Sequence[LocalScore]:
         parts = self._parts or [Part(self._first)]
         if not assumed:
-            return [self._by_ranks(part.rows, experiments) for part in parts]
+            return [self._of_independences(part.rows, experiments) for part in parts]
         as_set = experiments or self._table.interventions is None
         found = []
         for (columns, sets), part in zip(self._described[as_set], parts, strict=True):
@@ -427,14 +428,9 @@ class RegressionTable:
             found += [by_view[view] for view in part.views]
         return found
 
-    def beside(self, *, experiments: bool) -> LocalScore | None:
-        return self._by_ranks(np.arange(self._table.n), experiments) if self._is_averaged else None
-
-    def _by_ranks(self, rows: np.ndarray, experiments: bool) -> LocalScore:
-        """All columns jointly normal on the scale of their ranks, on some rows."""
-        values, kinds = by_ranks(self._table)
-        held = self._table.interventions if experiments else None
-        return prepare(DegenerateGaussian(kinds=kinds), values[rows], None if held is None else held[rows])
+    def _of_independences(self, rows: np.ndarray, experiments: bool) -> LocalScore:
+        table = self._table if experiments else replace(self._table, interventions=None)
+        return independences_of(table.select(rows), self._prior_rows)
 
 
 def _over_columns(work: Callable[[int], ResultT], columns: int, on_progress: OnProgress) -> list[ResultT]:

@@ -21,7 +21,8 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.knowledge import EdgeRules, Knowledge
 from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, DataError
-from vcuda.fitting.mixed import SHAPELESS, VIEWS, by_ranks, first_rows, view_of
+from vcuda.fitting import mixed
+from vcuda.fitting.mixed import VIEWS, by_ranks, first_rows, joined_by, view_of
 from vcuda.fitting.parts import Careful, parts_of
 from vcuda.fitting.routes import subsamples_of
 from vcuda.fitting.spec import OPTIONS, FitSpec
@@ -420,14 +421,14 @@ class _Asked:
             self.notes.append(
                 f"The table was described on {which} of its rows, {size:,} in each; what is stated is that of the fit."
             )
-        required = self.edges(experiments=True, knowledge=True).required_parents()
         words = "describing the table by more and fewer assumptions"
         return RegressionTable(
             table,
             logarithm,
             parts[0] if first is None else first,
             [] if first is None else _in_views(parts, len(every), made.seed),
-            [own.tolist() for own in required],
+            self.edges(experiments=True, knowledge=True),
+            seed=made.seed,
             experiments_dropped=self.has_experiments,
             is_averaged=made["model"].get("score") == "Mixed" and fitted > 0,
             on_progress=lambda share: self.progress(Progress(share, 1, words)),
@@ -506,7 +507,9 @@ class _Ladder:
         asked, own = self.asked, self.described.assumptions
         full, tries = frozenset(own), asked.has_experiments
         ladder = {
-            PRIOR: self._of_score(NothingSeen(len(asked.columns)), asked.edges(experiments=False, knowledge=False)),
+            PRIOR: self._pair(
+                self._edges(NothingSeen(len(asked.columns)), asked.edges(experiments=False, knowledge=False))
+            ),
             INDEPENDENCES: self.under(NO_ASSUMPTIONS, experiments=False, knowledge=False),
         }
         dropped = {}
@@ -535,18 +538,24 @@ class _Ladder:
         asked = assumed, experiments, knowledge
         if asked not in self._known:
             edges = self.asked.edges(experiments=experiments, knowledge=knowledge)
-            scores = self.described.scores(assumed, experiments=experiments)
-            by_score = {score: self._of_score(score, edges) for score in dict.fromkeys(scores)}
-            found = Pair.mean([by_score[score] for score in scores])
-            beside = self.described.beside(experiments=experiments) if assumed else None
-            if beside is not None:
-                # As in the fit: parts of the rows that agree may share a fault.
-                found = Pair.mean([found, self._of_score(beside, edges)], [1 - SHAPELESS, SHAPELESS])
-            self._known[asked] = found
+            found = self._mean(self.described.scores(assumed, experiments=experiments), edges)
+            if assumed and self.described.with_independences:
+                # As in the fit: what shapes join is joined, and half of the answer reads its direction without them.
+                joined = edges.raised(joined_by(found))
+                apart = self._mean(self.described.scores(NO_ASSUMPTIONS, experiments=experiments), joined)
+                found = (1 - mixed.SHARES[mixed.INDEPENDENCES]) * found + mixed.SHARES[mixed.INDEPENDENCES] * apart
+            self._known[asked] = self._pair(found)
         return self._known[asked]
 
-    def _of_score(self, score: LocalScore, edges: EdgePrior) -> Pair:
-        found = edges.hold(exact_posterior(score, edges, samples=1, rng=np.random.default_rng(0)).edge_probabilities)
+    def _mean(self, scores: Sequence[LocalScore], edges: EdgePrior) -> np.ndarray:
+        by_score = {score: self._edges(score, edges) for score in dict.fromkeys(scores)}
+        return np.mean([by_score[score] for score in scores], axis=0)
+
+    def _edges(self, score: LocalScore, edges: EdgePrior) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        return edges.hold(exact_posterior(score, edges, samples=1, rng=rng).edge_probabilities)
+
+    def _pair(self, found: np.ndarray) -> Pair:
         i, j = self.asked.pair
         return Pair.of(float(found[i, j]), float(found[j, i]))
 

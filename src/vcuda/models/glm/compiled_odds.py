@@ -33,7 +33,9 @@ def fit_odds(
 ) -> FittedOdds:
     """Maximise, and integrate around the maximum.
 
-    W has a standard normal prior, and the log odds of the groups that of one row (unit information).
+    W has a standard normal prior. All log odds of the groups are as likely before the table is seen, so that the log
+    evidence has a constant of its own: it compares sets of causes on the same rows. Only so is what one column explains
+    of another the same either way: a prior would hold back the odds of one of them where both go closely together.
 
     Parameters
     ----------
@@ -47,13 +49,19 @@ def fit_odds(
         Weights to begin at.
     """
     k, m = scores.shape
-    theta = np.zeros(k - 1 + m * len(features)) if start is None else start.copy()
-    shares = (counts.sum(axis=1) + 0.5) / (counts.sum() + 0.5 * k)
-    rest = shares[:-1]
-    prior = np.diag(rest) - np.outer(rest, rest)
-    rows, own, causes = (np.ascontiguousarray(some, dtype=np.float64) for some in (counts, scores, features))
-    evidence = _fit(rows, own, causes, np.log(shares), prior, theta, MOST_STEPS)
-    return FittedOdds(evidence, theta)
+    weights = np.zeros(k - 1 + m * len(features)) if start is None else start.copy()
+    odds = np.append(weights[: k - 1], 0.0)
+    # On a part of the rows some groups may be empty: nothing is known of their odds.
+    totals = counts.sum(axis=1)
+    kept = totals > 0
+    known = odds[kept]
+    theta = np.concatenate([known[:-1] - known[-1], weights[k - 1 :]])
+    rows, own, causes = (
+        np.ascontiguousarray(some, dtype=np.float64) for some in (counts[kept], scores[kept], features)
+    )
+    evidence = _fit(rows, own, causes, np.log(totals[kept]), theta, MOST_STEPS)
+    odds[kept] = np.append(theta[: known.size - 1], 0.0)
+    return FittedOdds(evidence, np.concatenate([odds[:-1] - odds[-1], theta[known.size - 1 :]]))
 
 
 @compiled
@@ -62,8 +70,7 @@ def _evaluate(
     scores: np.ndarray,
     features: np.ndarray,
     turned: np.ndarray,
-    log_shares: np.ndarray,
-    prior: np.ndarray,
+    log_totals: np.ndarray,
     theta: np.ndarray,
     slope: np.ndarray,
     bent: np.ndarray,
@@ -72,7 +79,7 @@ def _evaluate(
     k, m = scores.shape
     p, n = features.shape
     free = k - 1
-    base = log_shares.copy()
+    base = log_totals.copy()
     base[:free] += theta[:free]
     expected = np.zeros((k, n))
     if p:
@@ -97,13 +104,10 @@ def _evaluate(
     left = counts - expected
     slope[:free] = left.sum(axis=1)[:free]
     weighted = expected[:free] / sizes
-    bent[:free, :free] = prior - np.dot(weighted, expected[:free].T)
+    bent[:free, :free] = -np.dot(weighted, expected[:free].T)
     totals = expected.sum(axis=1)
     for j in range(free):
         bent[j, j] += totals[j]
-    away = np.dot(prior, theta[:free].copy())
-    slope[:free] -= away
-    value -= 0.5 * np.dot(theta[:free].copy(), away)
     if p:
         slope[free:] = (UNIT * np.dot(np.dot(scores.T.copy(), left), turned)).reshape(m * p)
         means = np.dot(scores.T.copy(), expected) / sizes
@@ -139,8 +143,7 @@ def _fit(
     counts: np.ndarray,
     scores: np.ndarray,
     features: np.ndarray,
-    log_shares: np.ndarray,
-    prior: np.ndarray,
+    log_totals: np.ndarray,
     theta: np.ndarray,
     most_steps: int,
 ) -> float:
@@ -149,7 +152,7 @@ def _fit(
     size = theta.size
     slope, bent = np.empty(size), np.empty((size, size))
     new_slope, new_bent = np.empty(size), np.empty((size, size))
-    value = _evaluate(counts, scores, features, turned, log_shares, prior, theta, slope, bent)
+    value = _evaluate(counts, scores, features, turned, log_totals, theta, slope, bent)
     promised = 0.0
     for _ in range(most_steps):
         step = np.linalg.solve(bent, slope)
@@ -159,14 +162,13 @@ def _fit(
             break
         step *= min(1.0, LONGEST_STEP / np.abs(step).max())
         tried = theta + step
-        new = _evaluate(counts, scores, features, turned, log_shares, prior, tried, new_slope, new_bent)
+        new = _evaluate(counts, scores, features, turned, log_totals, tried, new_slope, new_bent)
         while new < value - 1e-9 * abs(value) and np.abs(step).max() > 1e-6:
             step *= 0.25
             tried = theta + step
-            new = _evaluate(counts, scores, features, turned, log_shares, prior, tried, new_slope, new_bent)
+            new = _evaluate(counts, scores, features, turned, log_totals, tried, new_slope, new_bent)
         theta[:] = tried
         value = new
         slope, new_slope = new_slope, slope
         bent, new_bent = new_bent, bent
-    factor, of_prior = np.diag(np.linalg.cholesky(bent)), np.diag(np.linalg.cholesky(prior))
-    return value + promised - np.log(factor).sum() + np.log(of_prior).sum()
+    return value + promised - np.log(np.diag(np.linalg.cholesky(bent))).sum()

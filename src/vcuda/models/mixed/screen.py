@@ -292,11 +292,13 @@ class DegenerateGaussianScore(LocalScore):
         excluded = np.zeros(self.nodes, dtype=bool)
         excluded[chosen] = excluded[target] = True
         for group in self._groups:
+            out = excluded[group.columns]
+            if out.all():
+                continue
             size = group.places.shape[1]
             solved = projected[:, group.places].transpose(1, 0, 2)
             alone = group.products - _squares(solved[:, :given])
             beside = alone - _squares(solved[:, given:])
-            out = excluded[group.columns]
             alone[out] = beside[out] = np.eye(size)
             log_alone, log_beside = _log_det(alone), _log_det(beside)
             after = self._local(width, given + size, log_det + log_alone, added + log_beside - log_alone)
