@@ -107,6 +107,13 @@ def test_tables_gains_and_losses_are_those_of_single_sets(most):
         )
 
 
+def test_nothing_is_gained_beside_all_others():
+    score = prepared()
+    for target in range(score.nodes):
+        others = [k for k in range(score.nodes) if k != target]
+        assert (score.gains(target, others) == -np.inf).all()
+
+
 def test_tables_of_several_targets_hold_fixed_parents_and_fit_into_the_cache(monkeypatch):
     score = prepared()
     batch = [1, 0, 3], np.array([[7, 0, 5], [1, 2, 5], [6, 7, 1]]), np.array([[2, 5 - 1], [7, 8], [5, 9]])

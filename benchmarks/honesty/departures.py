@@ -17,6 +17,8 @@ from vcuda.graphs import ancestors
 OUTLIERS = 0.01
 # Of the variance of a column that is measured with errors, this share is error.
 ERROR_SHARE = 0.3
+# Where most pairs are joined: so many of them, by weights of such sizes.
+WEAKLY_JOINED, WEAK = 0.8, (0.1, 0.4)
 # How strongly the noise of a row depends on that of the row before.
 SERIAL = 0.9
 
@@ -108,6 +110,17 @@ def cut(nodes: int, rows: int, seed: int) -> Made:
         return float(np.mean(moved > halves[outcome] if outcome in halves else moved))
 
     return Made(frame, made.graph, change)
+
+
+def weakly_joined(nodes: int, rows: int, seed: int) -> Made:
+    """Most pairs of columns are joined, by weak linear effects."""
+    rng = np.random.default_rng([seed, 8])
+    weights = rng.uniform(*WEAK, (nodes, nodes)) * rng.choice([-1, 1], (nodes, nodes))
+    weights *= np.triu(rng.random((nodes, nodes)) < WEAKLY_JOINED, 1)
+    order = rng.permutation(nodes)
+    weights = weights[np.ix_(order, order)]
+    noise = rng.standard_normal((rows, nodes)) * np.sqrt(rng.uniform(0.5, 2, nodes))
+    return Made(_frame(_along(noise, weights)), weights != 0, by_paths(weights))
 
 
 def measured_with_errors(nodes: int, rows: int, seed: int) -> Made:
@@ -236,6 +249,9 @@ DEPARTURES: dict[str, Departure] = {
         "control",
         partial(structural, of=partial(curves, noise="gaussian")),
         "functions drawn from a Gaussian process, Gaussian noise",
+    ),
+    "many weak edges": Departure(
+        "shape", weakly_joined, "80 % of the pairs are joined, by weak linear effects, Gaussian noise"
     ),
     "uniform noise": Departure("shape", partial(simulated, noise_family="uniform"), "linear functions, uniform noise"),
     "exponential noise": Departure(

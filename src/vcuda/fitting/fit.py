@@ -45,6 +45,7 @@ from vcuda.infer.compilation import bounded_programs
 from vcuda.infer.edge_prior import prior_of_rules
 from vcuda.infer.exact import TimeLimitError
 from vcuda.infer.progress import Progress, silent
+from vcuda.infer.selection import density
 from vcuda.infer.straight_through import StraightThrough
 from vcuda.infer.variational import Variational
 from vcuda.infer.workers import mapped_by
@@ -143,6 +144,7 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
             parts=_parts(spec, given.d),
             series=series,
             careful=Careful() if spec.robust else None,
+            learns_density=call.prior is None and call.preset != "paper" and series is None,
             scored={},
         )
         outcome, info = _routed(request, route, asked)
@@ -157,6 +159,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if table.contexts is not None and KEY in outcome.diagnostics:
         changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
         info["choice"]["sentences"].append(changed)
+    learned = info.pop("prior", None)
+    if learned is not None:
+        spec = spec.resolved(prior=learned)
+        info["choice"]["sentences"].append(density.in_words(learned, table.d))
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec
     provenance = Provenance(
         {

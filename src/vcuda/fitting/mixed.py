@@ -42,7 +42,7 @@ from vcuda.infer.orders import Orders
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
 from vcuda.infer.scored import ScoredTable, column_log_jacobians
 from vcuda.infer.selection.engines import choose_engine
-from vcuda.infer.selection.models import EXACT_COLUMNS
+from vcuda.infer.selection.models import EXACT_COLUMNS, Choice
 from vcuda.models.contexts import prepare as prepare_contexts
 from vcuda.models.contexts import prepare_rows
 from vcuda.models.interventions import prepare as prepare_score
@@ -82,6 +82,7 @@ PARTS_FOR_INDEPENDENCES = 3
 # chooses. Columns of people hang together weakly: if only strong effects are expected, weak ones are held to be none,
 # and a root with many of them looks like the effect of the column that is nearest to it.
 PRIOR_ROWS: tuple[float, ...] = (1, 5, 10, 20, 40, 80)
+WEAK_EFFECTS = "Effects are expected to be weaker than usual, as the table shows."
 # What is joined is joined without doubt at so many nats.
 JOINED = 12.0
 # A direction leans one way from here on.
@@ -155,6 +156,75 @@ def first_rows(table: Dataset, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
+def _best_density(prepared: Prepared, request: Request) -> Request:
+    """The request that expects as many edges as make the table most probable."""
+    every = request.by_density()
+    return max(every, key=lambda one: log_evidence(prepared, one)) if len(every) > 1 else request
+
+
+class _Linear(NamedTuple):
+    """The best linear model: a name or a spec, its noise, how high its evidence is, the choice that it came from, and
+    the request with as many edges as make the table most probable under it."""
+
+    model: Any
+    noise: Any
+    height: float
+    choice: Choice
+    request: Request
+
+
+def _best_linear(request: Request, noise: Any, engine: Any) -> _Linear:
+    """The best linear model; where nobody said how many edges there are, effects may be weaker than usual as well."""
+    deadline, found = choosing_deadline(request), list[_Linear]()
+    every = request.by_density()
+    for one in every:
+        if not found or deadline is None or time.monotonic() < deadline:
+            choice = choose_among(one, ["linear"], noise, engine)
+            found.append(_Linear("linear", choice.candidate.noise, _height(choice, one), choice, one))
+    best = max(found, key=lambda linear: linear.height)
+    if len(found) == len(every) > 1 and noise != "equal" and isinstance(request.table, Dataset):
+        best = _with_weaker_effects(best, every)
+    return best._replace(request=best.request._replace(checkpointer=request.checkpointer))
+
+
+def _with_weaker_effects(best: _Linear, every: Sequence[Request]) -> _Linear:
+    """The best model, or one with unequal noise that expects weaker effects and has a higher evidence."""
+    unequal = [height for words, height in best.choice.log_evidence.items() if "unequal" in words]
+    if not unequal:
+        return best
+
+    def height(one: Request, rows: float) -> float:
+        marked = one._replace(logarithm=best.choice.scored.units.logarithm)
+        return _score_height(marked.prepared(BGe(excess=rows + 1)).score, one)
+
+    heights = {(place, rows): height(one, rows) for place, one in enumerate(every) for rows in PRIOR_ROWS}
+    place, rows = max(heights, key=lambda key: heights[key])
+    usual = next(k for k, one in enumerate(every) if one.edges is best.request.edges), PRIOR_ROWS[0]
+    gained = max(unequal) - max(best.choice.log_evidence.values()) + heights[place, rows] - heights[usual]
+    if gained <= 0 or rows == PRIOR_ROWS[0]:
+        return best
+    return _Linear(BGe(excess=rows + 1), "unequal", best.height + gained, best.choice, every[place])
+
+
+def _score_height(score: LocalScore, request: Request) -> float:
+    """The log evidence of a score: exact for few columns, else with the best graph that is found."""
+    rng = np.random.default_rng(request.seed)
+    if score.nodes <= EXACT_COLUMNS:
+        return exact_posterior(score, request.edges, samples=1, rng=rng).log_evidence
+    total, _ = climb(score, request.edges, rng, max_parents=MAX_PARENTS)
+    return total + request.edges.log_no_edges
+
+
+def _height(choice: Choice, request: Request) -> float:
+    """The log evidence of the model that was chosen, or the joint log probability of the table and the best graph."""
+    return max(choice.log_evidence.values()) + (0.0 if choice.method == "exact" else request.edges.log_no_edges)
+
+
+def _learned(request: Request) -> Info:
+    """The prior of the edges, if it was learned from the table."""
+    return {"prior": request.prior} if request.is_denser else {}
+
+
 def log_evidence(prepared: Prepared, request: Request) -> float:
     """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
     score, edges = summed(request, prepared.score, prepared.first), searched_edges(request)
@@ -163,7 +233,7 @@ def log_evidence(prepared: Prepared, request: Request) -> float:
     if score.nodes <= EXACT_COLUMNS:
         return exact_posterior(score, edges, samples=1, rng=rng).log_evidence + jacobian
     total, _ = climb(score, edges, rng, max_parents=MAX_PARENTS)
-    return total + score.log_jacobian + jacobian
+    return total + edges.log_no_edges + score.log_jacobian + jacobian
 
 
 def _units(prepared: Prepared) -> Scaling:
@@ -172,8 +242,10 @@ def _units(prepared: Prepared) -> Scaling:
 
 class NumberChoice(NamedTuple):
     """How a table of numbers is described: ``prepared`` where curves or noise of other shapes do better than linear
-    functions with normal noise, ``said`` why, and the evidence that was compared, if any was."""
+    functions with normal noise, for a ``request`` that expects as many edges as the table has then; ``said`` why, and
+    the evidence that was compared, if any was."""
 
+    request: Request
     prepared: Prepared | None
     said: str
     log_evidence: dict[str, float] | None
@@ -183,19 +255,21 @@ def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoic
     """Choose by the evidence; a TimeLimitError where there is no time to compare."""
     within = request._replace(deadline=choosing_deadline(request))
     if not _gains_by_shapes(within):
-        return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
+        return NumberChoice(request, None, "Curves and noise of other shapes gain nothing.", None)
     prepared = prepare(within, Mixed(), _in_time(within, COMPARING_SHAPES, COMPARING))
-    linear = choose_among(request._replace(table=prepared.first), ["linear"], noise, engine)
-    best = max(linear.log_evidence.values())
-    lead = log_evidence(prepared, request) - best
-    compared = {**linear.log_evidence, "noise of any shape": best + lead}
+    linear = _best_linear(request._replace(table=prepared.first), noise, engine)
+    denser = _best_density(prepared, request)
+    lead = log_evidence(prepared, denser) - linear.height
+    known = linear.choice.log_evidence
+    compared = {**known, "noise of any shape": max(known.values()) + lead}
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        return NumberChoice(None, said, compared)
+        return NumberChoice(request, None, said, compared)
     said = (
         f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
     )
-    return NumberChoice(prepared, said, compared)
+    chosen = denser._replace(checkpointer=request.checkpointer, deadline=request.deadline)
+    return NumberChoice(chosen, prepared, said, compared)
 
 
 def after_comparing(request: Request) -> Request:
@@ -220,7 +294,7 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     if choice.prepared is None:
         outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
     else:
-        outcome, info = fit_prepared(after_comparing(request), choice.prepared, Mixed(), engine)
+        outcome, info = fit_prepared(after_comparing(choice.request), choice.prepared, Mixed(), engine)
         info["choice"]["sentences"].insert(0, choice.said)
     if choice.log_evidence is not None:
         info["choice"]["log_evidence"] = choice.log_evidence
@@ -229,9 +303,14 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
 
 def _fit_linear(request: Request, *, noise: Any, engine: Any, said: str) -> tuple[Outcome, Info]:
     """Fit linear functions with normal noise, of equal or unequal variances, to all rows; ``said`` is why."""
-    choice = choose_among(request, ["linear"], noise, engine)
-    chosen = request._replace(logarithm=choice.scored.units.logarithm)
-    outcome, info = fit_scored(chosen, "linear", choice.candidate.noise, engine)
+    linear = _best_linear(request, noise, engine)
+    choice, is_spec = linear.choice, linear.model != "linear"
+    chosen = linear.request._replace(logarithm=choice.scored.units.logarithm)
+    outcome, info = fit_scored(chosen, linear.model, None if is_spec else linear.noise, engine)
+    info["model"] |= {"name": "linear", "noise": linear.noise}
+    if is_spec:
+        info["choice"]["sentences"].append(WEAK_EFFECTS)
+    info |= _learned(chosen)
     info["choice"]["sentences"][:0] = [said, *choice.sentences]
     info["choice"]["log_evidence"] = choice.log_evidence
     return outcome, info
@@ -294,7 +373,8 @@ def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Ou
         prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
     except TimeLimitError:
         return _jointly_normal(request, noise, engine, "The time limit is too short for regressions")
-    return fit_prepared(request, prepared, spec, engine)
+    chosen = _best_density(prepared, request)._replace(checkpointer=request.checkpointer)
+    return fit_prepared(chosen, prepared, spec, engine)
 
 
 def _jointly_normal(request: Request, noise: Any, engine: Any, why: str) -> tuple[Outcome, Info]:
@@ -363,6 +443,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         "model": {"name": "mixed", "score": "Mixed", **to_json(spec)},
         "logarithm": names,
         "choice": {"sentences": sentences, "by_shape": by_shape},
+        **_learned(request),
     }
     return outcome, info
 

@@ -32,6 +32,7 @@ from vcuda.infer.method import Method
 from vcuda.infer.orders import Orders
 from vcuda.infer.progress import Progress, ProgressCallback
 from vcuda.infer.scored import ScoredTable, rescaled
+from vcuda.infer.selection import density
 from vcuda.infer.selection.cost import Cost, check_cost
 from vcuda.infer.selection.engines import choose_engine
 from vcuda.infer.selection.models import Choice, choose_model
@@ -69,7 +70,8 @@ class Request(NamedTuple):
     ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
     ``imputations`` is the number of imputed tables of which this is one, ``careful`` says that the rows break every
     model, and how far apart they must be to count as independent, ``series`` that the rows are windows of a series,
-    ``scored`` holds what a careful fit of the same table need not score again."""
+    ``learns_density`` that nobody said how probable edges are, ``is_denser`` that the table has more of them than one
+    for each column, ``scored`` holds what a careful fit of the same table need not score again."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -85,6 +87,8 @@ class Request(NamedTuple):
     imputations: int = 1
     careful: Careful | None = None
     series: Series | None = None
+    learns_density: bool = False
+    is_denser: bool = False
     scored: dict[Any, Any] | None = None
 
     @property
@@ -123,6 +127,22 @@ class Request(NamedTuple):
     def rows_in_memory(self) -> Dataset:
         """The table, or the sample of one that is not in memory."""
         return self.table if isinstance(self.table, Dataset) else self.table.sample_to_fit()
+
+    def by_density(self) -> list[Request]:
+        """Requests that expect more and more edges, where nobody said how many there are."""
+        prior = self.prior
+        if not (self.learns_density and isinstance(prior, DagPrior) and self.table.d <= density.MOST_COLUMNS):
+            return [self]
+        return [
+            self._replace(
+                edges=self.edges.denser(times),
+                spec=replace(self.spec, prior=density.denser(prior, times)),
+                is_denser=times > 1,
+                learns_density=False,
+                checkpointer=self.checkpointer.scope(f"{times} times the odds of an edge"),
+            )
+            for times in density.TIMES
+        ]
 
     def seconds_left(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()

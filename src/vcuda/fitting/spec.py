@@ -382,8 +382,8 @@ class FitSpec:
     prior: float | str | GraphPrior | None = option(
         None,
         "Probability of an edge before data are seen, if the order of the two variables allows it. By default one "
-        "expected cause for each variable. uniform: all DAGs equally likely; uniform:0.1: all DAGs with the same "
-        "number of edges, each edge with the odds of that probability.",
+        "expected cause for each variable, or more where the table shows more. uniform: all DAGs equally likely; "
+        "uniform:0.1: all DAGs with the same number of edges, each edge with the odds of that probability.",
         in_python="Or a :class:`DagPrior` or :class:`UniformDags`.",
         plain="float | str",
         check=prior_of,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit
 
 from vcuda.data.knowledge import EdgeRules
 from vcuda.errors import ConfigError, KnowledgeError
@@ -65,6 +66,18 @@ class EdgePrior(NamedTuple):
         no order of the columns is preferred by it."""
         log_odds = np.where(self.required, self.log_odds, self.log_odds + nats)
         return self._replace(log_odds=log_odds, edge_probability=None)
+
+    @property
+    def log_no_edges(self) -> float:
+        """The log probability that an order, which allows one edge of each pair, has none of those that may be."""
+        return float(self.log_absent.sum()) / 2
+
+    def denser(self, times: float) -> EdgePrior:
+        """The prior with so many times the odds of every edge that may be or not."""
+        log_odds = np.where(self.free, self.log_odds + np.log(times), self.log_odds)
+        absent = np.where(self.free, -np.logaddexp(0.0, log_odds), 0.0) if self.over == "orders" else self.log_absent
+        shared = None if self.edge_probability is None else float(expit(logit(self.edge_probability) + np.log(times)))
+        return self._replace(log_odds=log_odds, log_absent=absent, edge_probability=shared)
 
     def among(self, columns: np.ndarray) -> EdgePrior:
         """The prior of the edges between some columns (k,), in their order."""

@@ -152,7 +152,7 @@ class Provenance(dict[str, Any]):
 
     @property
     def by_shape(self) -> list[tuple[str, str]]:
-        """Sure edges whose direction hangs on the shapes of noise and effects alone."""
+        """Edges of surely joined pairs, the direction of which is read from the shapes of noise and effects alone."""
         return [(source, target) for source, target in self.get("choice", {}).get("by_shape", [])]
 
     @property
