@@ -60,7 +60,7 @@ def test_the_paper_preset_is_the_authors_program(trained):
 
 def test_the_default_prior_expects_one_parent_a_node(scored):
     """Three others, each before it with probability one half: 3 / 2 * pi = 1; but never above one half."""
-    assert scored()["edges"].edge_probability == 0.5
+    assert scored(model="linear")["edges"].edge_probability == 0.5
     assert vcuda.DagPrior.for_nodes(21).edge_probability * 20 / 2 == pytest.approx(1.0)
 
 

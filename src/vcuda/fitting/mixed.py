@@ -156,12 +156,6 @@ def first_rows(table: Dataset, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
-def _best_density(prepared: Prepared, request: Request) -> Request:
-    """The request that expects as many edges as make the table most probable."""
-    every = request.by_density()
-    return max(every, key=lambda one: log_evidence(prepared, one)) if len(every) > 1 else request
-
-
 class _Linear(NamedTuple):
     """The best linear model: a name or a spec, its noise, how high its evidence is, the choice that it came from, and
     the request with as many edges as make the table most probable under it."""
@@ -242,10 +236,8 @@ def _units(prepared: Prepared) -> Scaling:
 
 class NumberChoice(NamedTuple):
     """How a table of numbers is described: ``prepared`` where curves or noise of other shapes do better than linear
-    functions with normal noise, for a ``request`` that expects as many edges as the table has then; ``said`` why, and
-    the evidence that was compared, if any was."""
+    functions with normal noise, ``said`` why, and the evidence that was compared, if any was."""
 
-    request: Request
     prepared: Prepared | None
     said: str
     log_evidence: dict[str, float] | None
@@ -255,21 +247,19 @@ def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoic
     """Choose by the evidence; a TimeLimitError where there is no time to compare."""
     within = request._replace(deadline=choosing_deadline(request))
     if not _gains_by_shapes(within):
-        return NumberChoice(request, None, "Curves and noise of other shapes gain nothing.", None)
+        return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
     prepared = prepare(within, Mixed(), _in_time(within, COMPARING_SHAPES, COMPARING))
     linear = _best_linear(request._replace(table=prepared.first), noise, engine)
-    denser = _best_density(prepared, request)
-    lead = log_evidence(prepared, denser) - linear.height
+    lead = max(log_evidence(prepared, one) for one in request.by_density()) - linear.height
     known = linear.choice.log_evidence
     compared = {**known, "noise of any shape": max(known.values()) + lead}
     if lead <= 0:
         said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        return NumberChoice(request, None, said, compared)
+        return NumberChoice(None, said, compared)
     said = (
         f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
     )
-    chosen = denser._replace(checkpointer=request.checkpointer, deadline=request.deadline)
-    return NumberChoice(chosen, prepared, said, compared)
+    return NumberChoice(prepared, said, compared)
 
 
 def after_comparing(request: Request) -> Request:
@@ -294,7 +284,7 @@ def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[
     if choice.prepared is None:
         outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
     else:
-        outcome, info = fit_prepared(after_comparing(choice.request), choice.prepared, Mixed(), engine)
+        outcome, info = fit_prepared(after_comparing(request), choice.prepared, Mixed(), engine)
         info["choice"]["sentences"].insert(0, choice.said)
     if choice.log_evidence is not None:
         info["choice"]["log_evidence"] = choice.log_evidence
@@ -373,8 +363,7 @@ def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Ou
         prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
     except TimeLimitError:
         return _jointly_normal(request, noise, engine, "The time limit is too short for regressions")
-    chosen = _best_density(prepared, request)._replace(checkpointer=request.checkpointer)
-    return fit_prepared(chosen, prepared, spec, engine)
+    return fit_prepared(request, prepared, spec, engine)
 
 
 def _jointly_normal(request: Request, noise: Any, engine: Any, why: str) -> tuple[Outcome, Info]:
@@ -443,7 +432,6 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
         "model": {"name": "mixed", "score": "Mixed", **to_json(spec)},
         "logarithm": names,
         "choice": {"sentences": sentences, "by_shape": by_shape},
-        **_learned(request),
     }
     return outcome, info
 
@@ -662,7 +650,7 @@ def independences_of(table: Dataset, prior_rows: float, *, in_time: bool = False
 
 
 def likely_prior_rows(table: Dataset, edges: EdgePrior, seed: int) -> float:
-    """How weak the effects in a table are: with these rows more its best graph has the highest evidence."""
+    """How weak the effects in a table are: with so many prior rows its best graph has the highest evidence."""
 
     def height(rows: float) -> float:
         rng = np.random.default_rng([seed, 15])
