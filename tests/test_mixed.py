@@ -253,5 +253,5 @@ def test_skewed_noise_directs_an_edge_that_normal_noise_cannot():
     values = np.stack([cause + rng.exponential(size=600), cause], axis=1)
     fitted = vcuda.fit(values, seed=0)
     assert fitted.provenance["model"]["name"] == "mixed"
-    # Half of the answer reads no direction from shapes, and two skewed columns are told apart by little.
-    assert 0.6 < fitted.edge_probabilities.iloc[1, 0] < 0.76
+    # A quarter of the answer reads no direction from shapes, and two skewed columns are told apart by little.
+    assert 0.65 < fitted.edge_probabilities.iloc[1, 0] < 0.9

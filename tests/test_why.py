@@ -124,8 +124,8 @@ def test_the_shape_of_the_noise_decides_a_linear_effect():
     found = posterior.why("a", "b")
     assert posterior.provenance.model_name == "mixed"
     assert sources(found) == ["prior", "independences", "functions", "shape", "spread"]
-    # Half of the answer reads no direction from shapes.
-    assert 0.7 < found.stated.probability < 0.8
+    # A quarter of the answer reads no direction from shapes.
+    assert 0.82 < found.stated.probability < 0.9
     assert "Independences alone leave the direction open" in found.sentence
     assert "The shape of the noise decides: without it" in found.sentence
     # All parts of the rows, as in the fit; only descriptions that hardly count differ.
@@ -140,11 +140,11 @@ def test_the_form_of_the_functions_decides_a_square():
     a = rng.normal(size=ROWS)
     table = pd.DataFrame({"a": a, "b": a**2 + 0.3 * rng.normal(size=ROWS)})
     found = vcuda.fit(table, subsamples=6).why("a", "b")
-    assert 0.7 < found.stated.probability < 0.8
+    assert 0.82 < found.stated.probability < 0.9
     assert found.stated.none < 0.05  # what curves join is joined in the whole answer
     assert "leave it open" in found.sentence
     assert "The form of the functions decides: without it" in found.sentence
-    assert row(found.ladder, "functions")[0] > 0.7
+    assert row(found.ladder, "functions")[0] > 0.8
 
 
 # The same as fits that assume less -------------------------------------------------------------------------------

@@ -540,7 +540,7 @@ class _Ladder:
             edges = self.asked.edges(experiments=experiments, knowledge=knowledge)
             found = self._mean(self.described.scores(assumed, experiments=experiments), edges)
             if assumed and self.described.with_independences:
-                # As in the fit: what shapes join is joined, and half of the answer reads its direction without them.
+                # As in the fit: what shapes join is joined, and a part of the answer reads its direction without them.
                 joined = edges.raised(joined_by(found))
                 apart = self._mean(self.described.scores(NO_ASSUMPTIONS, experiments=experiments), joined)
                 found = (1 - mixed.SHARES[mixed.INDEPENDENCES]) * found + mixed.SHARES[mixed.INDEPENDENCES] * apart
