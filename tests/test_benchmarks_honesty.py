@@ -71,8 +71,9 @@ def test_every_table_is_as_a_file_has_it_and_comes_again_with_its_seed(name: str
 def test_the_same_graph_has_any_number_of_rows_and_almost_all_departures() -> None:
     graphs = {name: make(name, nodes=7, rows=30, seed=1).truth for name in DEPARTURES}
     assert not graphs.pop("random walks").any()
+    dense = graphs["many weak edges"]
     for name, graph in graphs.items():
-        assert np.array_equal(graph, graphs["linear, unequal noise"]), name
+        assert graph is dense or np.array_equal(graph, graphs["linear, unequal noise"]), name
         assert np.array_equal(graph, make(name, nodes=7, rows=60, seed=1).truth), name
 
 
