@@ -8,6 +8,7 @@ import pytest
 
 import vcuda
 from vcuda.fitting.mixed import independences_of, joined_by, likely_prior_rows
+from vcuda.fitting.routes import Request
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
 from vcuda.models.linear import BGe
@@ -118,3 +119,23 @@ def test_independences_of_markov_equivalent_graphs_are_alike():
         assert score.score_equivalent
         forward = score.score(1, [0]) + score.score(0, [])
         assert forward == pytest.approx(score.score(0, [1]) + score.score(1, []), abs=1e-8)
+
+
+def test_what_is_learned_of_the_first_imputation_holds_for_all(tmp_path, monkeypatch):
+    table, _ = hanging_together(1, share=0.9, strength=0.3)
+    holes = table.mask(np.random.default_rng(0).random(table.shape) < 0.03)
+    given = []
+    prepared = Request.prepared
+
+    def noted(request: Request, spec: object) -> object:
+        given.append((request.prior.edge_probability, getattr(spec, "excess", None)))
+        return prepared(request, spec)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Request, "prepared", noted)
+    posterior = vcuda.fit(holes, seed=0, imputations=3, checkpoint=tmp_path / "steps")
+    learned = posterior.provenance.edge_probability, posterior.provenance["model"]["excess"]
+    assert learned[0] > vcuda.DagPrior.for_nodes(COLUMNS).edge_probability
+    assert learned[1] > 2
+    assert given[-2:] == [learned] * 2  # the other imputations try nothing else
+    posterior.save(tmp_path / "run")
+    assert vcuda.Posterior.load(tmp_path / "run").provenance.edge_probability == learned[0]

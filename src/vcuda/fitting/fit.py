@@ -159,8 +159,10 @@ def fit_table(table: Dataset | StreamedTable, call: FitCall) -> Posterior:
     if table.contexts is not None and KEY in outcome.diagnostics:
         changed = changes_in_words(table.contexts, table.names, np.array(outcome.diagnostics[KEY]))
         info["choice"]["sentences"].append(changed)
-    learned = info.pop("prior", None)
-    if learned is not None:
+    times = info.pop("odds_times", 1)
+    if times > 1:
+        assert isinstance(graph_prior, DagPrior)
+        learned = density.denser(graph_prior, times)
         spec = spec.resolved(prior=learned)
         info["choice"]["sentences"].append(density.in_words(learned, table.d))
     passed = spec.resolved(prior=None) if _is_baseline(spec.engine) else spec

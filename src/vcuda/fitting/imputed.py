@@ -20,6 +20,7 @@ from vcuda.infer.checkpoint import NO_CHECKPOINT, fingerprint
 from vcuda.infer.exact import Exact, TimeLimitError
 from vcuda.infer.progress import TIME_LIMIT, USER, Progress, silent
 from vcuda.infer.workers import SERIAL
+from vcuda.models.linear import BGe
 from vcuda.posterior.imputed import ImputedMixture
 from vcuda.posterior.point import ScoredGraphs
 from vcuda.posterior.posterior import Outcome, Status, as_sentence
@@ -53,6 +54,8 @@ class Asked(NamedTuple):
             own = info["model"]["name"] == "its own"
             model = self.model if own else info["model"]["name"]
             noise = info["model"].get("noise", self.noise)
+            if info["model"].get("excess", BGe.excess) != BGe.excess:
+                model, noise = BGe(excess=info["model"]["excess"]), None  # as weak effects as were learned
         return Asked(model, noise, info["engine"]["name"] if isinstance(self.engine, str) else self.engine)
 
     @property
@@ -151,7 +154,7 @@ def fit_imputed(request: Request, route: Route, asked: Asked, *, count: int, by_
         if info is None:
             info, asked = found, asked.settled(found)
             taken = np.isin(np.array(request.table.names, dtype=object), np.array(found["logarithm"], dtype=object))
-            request = request._replace(logarithm=taken)
+            request = request._replace(logarithm=taken).expecting(found.get("odds_times", 1))
             if not np.array_equal(taken, marked) and outcome.status.code != "interrupted":
                 # Cells are drawn on the scale on which the columns are fitted; those of the first imputation were not.
                 spare, tables = [outcome], _drawn(request, taken, clock)

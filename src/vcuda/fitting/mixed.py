@@ -215,11 +215,6 @@ def _height(choice: Choice, request: Request) -> float:
     return max(choice.log_evidence.values()) + (0.0 if choice.method == "exact" else request.edges.log_no_edges)
 
 
-def _learned(request: Request) -> Info:
-    """The prior of the edges, if it was learned from the table."""
-    return {"prior": request.prior} if request.is_denser else {}
-
-
 def log_evidence(prepared: Prepared, request: Request) -> float:
     """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
     score, edges = summed(request, prepared.score, prepared.first), searched_edges(request)
@@ -301,7 +296,7 @@ def _fit_linear(request: Request, *, noise: Any, engine: Any, said: str) -> tupl
     info["model"] |= {"name": "linear", "noise": linear.noise}
     if is_spec:
         info["choice"]["sentences"].append(WEAK_EFFECTS)
-    info |= _learned(chosen)
+    info["odds_times"] = chosen.odds_times
     info["choice"]["sentences"][:0] = [said, *choice.sentences]
     info["choice"]["log_evidence"] = choice.log_evidence
     return outcome, info

@@ -70,8 +70,8 @@ class Request(NamedTuple):
     ``workers`` is where parts of the work may be done, ``parts`` is the number of subsamples that are averaged,
     ``imputations`` is the number of imputed tables of which this is one, ``careful`` says that the rows break every
     model, and how far apart they must be to count as independent, ``series`` that the rows are windows of a series,
-    ``learns_density`` that nobody said how probable edges are, ``is_denser`` that the table has more of them than one
-    for each column, ``scored`` holds what a careful fit of the same table need not score again."""
+    ``learns_density`` that nobody said how probable edges are, ``odds_times`` how many times the usual odds of an edge
+    the table supports, ``scored`` holds what a careful fit of the same table need not score again."""
 
     table: Dataset | StreamedTable
     spec: FitSpec
@@ -88,7 +88,7 @@ class Request(NamedTuple):
     careful: Careful | None = None
     series: Series | None = None
     learns_density: bool = False
-    is_denser: bool = False
+    odds_times: int = 1
     scored: dict[Any, Any] | None = None
 
     @property
@@ -130,19 +130,20 @@ class Request(NamedTuple):
 
     def by_density(self) -> list[Request]:
         """Requests that expect more and more edges, where nobody said how many there are."""
-        prior = self.prior
-        if not (self.learns_density and isinstance(prior, DagPrior) and self.table.d <= density.MOST_COLUMNS):
+        if not (self.learns_density and isinstance(self.prior, DagPrior) and self.table.d <= density.MOST_COLUMNS):
             return [self]
         return [
-            self._replace(
-                edges=self.edges.denser(times),
-                spec=replace(self.spec, prior=density.denser(prior, times)),
-                is_denser=times > 1,
-                learns_density=False,
-                checkpointer=self.checkpointer.scope(f"{times} times the odds of an edge"),
-            )
+            self.expecting(times)._replace(checkpointer=self.checkpointer.scope(f"{times} times the odds of an edge"))
             for times in density.TIMES
         ]
+
+    def expecting(self, times: int) -> Request:
+        """The request under a prior with so many times the odds of every edge."""
+        if times == 1:
+            return self._replace(learns_density=False)
+        assert isinstance(self.prior, DagPrior)
+        spec = replace(self.spec, prior=density.denser(self.prior, times))
+        return self._replace(edges=self.edges.denser(times), spec=spec, odds_times=times, learns_density=False)
 
     def seconds_left(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()
