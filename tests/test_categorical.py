@@ -269,8 +269,11 @@ REFUSED = {
     "one truth value": (column([True] * 60), "'odd' does not vary ('true' in every row)"),
     "dates as text": (column(["01.02.2024", "03/04/2023"] * 30), "column 'odd' holds dates or times"),
     "dates": (column(pd.to_datetime(["2024-02-01", "2023-04-03"] * 30)), "column 'odd' holds dates or times"),
-    "numbers as text": (column(["1", "2", "many"] * 20), "data row 1 of column 'odd' holds '1', which is text"),
-    "text among numbers": (column([1, 2, "many"] * 20), "data row 3 of column 'odd' holds 'many', which is text"),
+    "numbers as text": (column(["1", "2"] * 29 + ["many", "1"]), "data row 1 of column 'odd' holds '1', which is text"),
+    "text among numbers": (
+        column([1, 2] * 29 + ["many", 1]),
+        "data row 59 of column 'odd' holds 'many', which is text",
+    ),
 }
 
 

@@ -753,3 +753,24 @@ def test_every_block_of_the_page_prints_what_it_shows(capsys):
     for code, shown in blocks:
         exec(compile(code, str(PAGE), "exec"), scope)
         assert capsys.readouterr().out == shown
+
+
+def test_answers_of_numbers_and_words_are_labels(run, tmp_path):
+    grades = RNG.choice(["9", "10", "11", "12"], ROWS).astype(object)
+    grades[:6] = "other"
+    as_objects = [cell if cell == "other" else int(cell) for cell in grades]
+    for cells in (grades, as_objects):
+        data = vcuda.as_dataset(beside_numbers(cells))
+        assert data.kinds[2] == "label"
+        assert set(data.categories[2]) == {"9", "10", "11", "12", "other"}
+    path = tmp_path / "t.csv"
+    beside_numbers(grades, "grade").to_csv(path, index=False)
+    answer = run("check", path)
+    assert answer.code == 0
+    assert "'grade' holds numbers and words, taken as label: correct the words if they are slips" in answer.out
+    # In few rows a word is a slip, and so is one among many different numbers.
+    rare, among_many = np.where(grades == "other", "9", grades), WEIGHT.round(1).astype(str).astype(object)
+    rare[:2] = among_many[:6] = "other"
+    for cells in (rare, among_many):
+        beside_numbers(cells, "grade").to_csv(path, index=False)
+        assert run("check", path).code == 2

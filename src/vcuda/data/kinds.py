@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, listed, nearest, shortened
+from vcuda.data.raw_table import as_number
 from vcuda.errors import ConfigError, DataError
 
 Kind = Literal["number", "count", "yes/no", "ordered", "label"]
@@ -100,6 +101,7 @@ def kind_notes(names: Sequence[str], found: Sequence[FoundKind]) -> list[str]:
     for kind, what, otherwise in (
         ("ordered", "few different whole numbers", "if their order means nothing, or they count something"),
         ("count", "small whole numbers from 0 or 1 on", "if they count nothing"),
+        ("label", "numbers and words", "correct the words if they are slips; if there is an order in them"),
     ):
         chosen = [name for name, one in zip(names, found, strict=True) if one.note and one.kind == kind]
         if chosen:
@@ -113,7 +115,8 @@ def _of_labels(labels: tuple[str, ...], ordered: bool) -> FoundKind:
         return FoundKind("yes/no", "two labels")
     if ordered:
         return FoundKind("ordered", f"{len(labels)} labels of an ordered type")
-    return FoundKind("label", f"{len(labels)} labels")
+    numbers = sum(as_number(label) is not None for label in labels)
+    return FoundKind("label", f"{len(labels)} labels", note=1 < numbers < len(labels))
 
 
 def _of_whole(column: FloatArray) -> FoundKind:

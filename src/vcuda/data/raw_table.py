@@ -23,6 +23,9 @@ DATE_REMEDY = f"leave the column out {HOW_TO_LEAVE_OUT} or turn it into a number
 COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 # A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
 MOSTLY = 0.5
+# Unless it has so few different cells, and so many rows have each of the words: these are answers, such as 9, 10 and
+# other, and no slips.
+MOST_ANSWERS, LEAST_GIVEN = 15, 5
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 # A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
 LETTERED = re.compile(r"\d+ ?[A-Za-z]")
@@ -164,10 +167,16 @@ def plain_cells(cells: Iterable[Any], refuse: Refusal) -> Column:
     missing = [_is_missing(cell) for cell in held]
     if not all(missing) and all(none or isinstance(cell, str) for cell, none in zip(held, missing, strict=True)):
         read = without_marks(_numbered_text([None if none else cell for cell, none in zip(held, missing, strict=True)]))
-        if _share_of_numbers(read) > MOSTLY and not _are_codes(read):
+        if _share_of_numbers(read) > MOSTLY and not _are_words(read):
             row = int(np.argmin(missing))
             refuse.cell(row, held[row], "which is text and not a number", f"{TEXT_REMEDY} (pandas.to_numeric)")
         return _no_dates(read, refuse)
+    if any(isinstance(cell, str) for cell in held):
+        texts = [None if none else _as_text(cell) for cell, none in zip(held, missing, strict=True)]
+        if texts.count(None) == sum(missing):
+            read = without_marks(_numbered_text(texts))
+            if _are_words(read):
+                return read
     numbers: list[float] = []
     marks: dict[str, None] = {}
     for row, (cell, none) in enumerate(zip(held, missing, strict=True)):
@@ -200,6 +209,13 @@ def _is_missing(cell: Any) -> bool:
     return isinstance(cell, (float, np.floating)) and bool(np.isnan(cell))
 
 
+def _as_text(cell: Any) -> str | None:
+    """A word or number as a file would have it; None for anything else."""
+    if isinstance(cell, str):
+        return cell
+    return f"{cell:.15g}" if isinstance(cell, Real) and not isinstance(cell, bool) else None
+
+
 def _is_date(cell: Any) -> bool:
     return type(cell).__name__.lower().startswith(("date", "time"))
 
@@ -226,7 +242,7 @@ def parsed_text(cells: Sequence[str | None], refuse: Refusal, *, comma_first: bo
         values = known[np.where(np.isnan(values), len(names), values).astype(np.int64)]
         used = style if isinstance(style, NumberStyle) and not plain else None
         return Column(values, "integer" if whole else "real", None, read.marks, used)
-    if _share_of_numbers(read) <= MOSTLY or _are_codes(read):
+    if _share_of_numbers(read) <= MOSTLY or _are_words(read):
         return _no_dates(read, refuse)
     bad = int(np.argmax(np.isin(values, [k for k, number in enumerate(numbers) if number is None])))
     remedy = "write a number there, or leave out the row or the column"
@@ -274,11 +290,18 @@ def _share_of_numbers(column: Column) -> float:
     return float(counts[: len(alike)][alike].sum() / max(counts.sum(), 1))
 
 
-def _are_codes(column: Column) -> bool:
-    """Whether text is whole numbers, some of which have a letter."""
+def _are_words(column: Column) -> bool:
+    """Whether text of which most is numbers is labels all the same: whole numbers, some of which have a letter, or the
+    answers to a question."""
     assert column.labels is not None
-    lettered = [bool(LETTERED.fullmatch(name)) for name in column.labels.names]
-    return any(lettered) and all(own or name.isdigit() for name, own in zip(column.labels.names, lettered, strict=True))
+    names, values = column.labels.names, np.asarray(column.values)
+    lettered = [bool(LETTERED.fullmatch(name)) for name in names]
+    if any(lettered) and all(own or name.isdigit() for name, own in zip(names, lettered, strict=True)):
+        return True
+    given = np.bincount(values[~np.isnan(values)].astype(np.int64), minlength=len(names))
+    words = [as_number(name) is None for name in names]
+    plain = not any(is_dressed(name) for name, word in zip(names, words, strict=True) if word)
+    return plain and any(words) and len(names) <= MOST_ANSWERS and bool((given[words] >= LEAST_GIVEN).all())
 
 
 def _no_dates(column: Column, refuse: Refusal) -> Column:
