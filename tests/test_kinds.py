@@ -768,9 +768,10 @@ def test_answers_of_numbers_and_words_are_labels(run, tmp_path):
     answer = run("check", path)
     assert answer.code == 0
     assert "'grade' holds numbers and words, taken as label: correct the words if they are slips" in answer.out
-    # In few rows a word is a slip, and so is one among many different numbers.
+    # A word that stands once is a slip, and so is one among many different numbers.
     rare, among_many = np.where(grades == "other", "9", grades), WEIGHT.round(1).astype(str).astype(object)
-    rare[:2] = among_many[:6] = "other"
+    rare[0] = "other"
+    among_many[:6] = "other"
     for cells in (rare, among_many):
         beside_numbers(cells, "grade").to_csv(path, index=False)
         assert run("check", path).code == 2

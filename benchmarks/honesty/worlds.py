@@ -9,6 +9,7 @@ import numpy as np
 
 from vcuda.data.random_models import (
     LOG_ODDS_SD,
+    LARGEST_LOG_RATE,
     LOG_RATE_SD,
     RATES,
     Edges,
@@ -161,7 +162,8 @@ def of_kinds(scales: np.ndarray, kinds: list[str]) -> Maker:
             if kind == "yes/no":
                 # The log odds less logistic noise: under do() a row has the noise that it had before.
                 return (log_odds + LOG_ODDS_SD * added / spread > rng.logistic(size=own.shape[1])).astype(np.float64)
-            return rng.poisson(np.exp(log_rate + LOG_RATE_SD * added / spread)).astype(np.float64)
+            rate = np.exp(np.minimum(log_rate + LOG_RATE_SD * added / spread, LARGEST_LOG_RATE))
+            return rng.poisson(rate).astype(np.float64)
 
         return draw
 

@@ -31,6 +31,7 @@ LOG_ODDS_SD, LOG_RATE_SD = 2.0, 0.7
 # standard deviations apart, the noise differs by a factor of 2.7.
 LOG_SCALE_SD = 0.5
 LABELS, ORDERED_LEVELS = (3, 5), (4, 6)  # fewest and most levels
+LARGEST_LOG_RATE = 30.0  # where a cause lies far out, nobody draws larger counts
 RATES, SIZES = (2.0, 6.0), (1.0, 10.0)  # of counts: mean where causes are at their mean; size, if negative binomial
 # Half of the columns of a mixed table are numbers; the other kinds take turns.
 MIX: tuple[Kind, ...] = ("number", "label", "number", "count", "number", "yes/no", "number", "ordered")
@@ -188,7 +189,7 @@ def draw_ordered(rng: np.random.Generator, log_odds: FloatArray, levels: int) ->
 
 def draw_counts(rng: np.random.Generator, log_rate: FloatArray) -> FloatArray:
     """A count in each row, Poisson or negative binomial with equal probability; ``log_rate`` has mean zero."""
-    rate = _log_uniform(rng, RATES) * np.exp(log_rate)
+    rate = _log_uniform(rng, RATES) * np.exp(np.minimum(log_rate, LARGEST_LOG_RATE))
     if rng.random() < 0.5:
         size = _log_uniform(rng, SIZES)
         rate = rate * rng.gamma(size, 1 / size, rate.size)
