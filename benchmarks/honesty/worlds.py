@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from vcuda.data.random_models import (
-    LOG_ODDS_SD,
     LARGEST_LOG_RATE,
+    LOG_ODDS_SD,
     LOG_RATE_SD,
     RATES,
     Edges,

@@ -23,8 +23,8 @@ DATE_REMEDY = f"leave the column out {HOW_TO_LEAVE_OUT} or turn it into a number
 COMPLEX_REMEDY = "give the real and the imaginary part as two columns"
 # A column of text in which more than this share of the cells are numbers is one of numbers, with bad cells.
 MOSTLY = 0.5
-# Unless it has so few different cells, and so many rows or more have each of the words: these are answers, such as 9, 10
-# and other, and no slips.
+# Unless it has so few different cells, and so many rows have each of the words: these are answers, such as 9, 10 and
+# other, and no slips.
 MOST_ANSWERS, LEAST_GIVEN = 15, 2
 DATE = re.compile(r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4})(\D.*)?", flags=re.DOTALL)
 # A letter behind a whole number makes a code, such as house number 136A, and not a number that was mistyped.
