@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.honesty.cases import Case, grid
+from benchmarks.honesty.known import section
 from benchmarks.honesty.tables import page, tables
 from benchmarks.processes import Runner, first_cases, left_to_run, part_of, part_option, selected
 from benchmarks.records import Records
@@ -41,7 +42,8 @@ def main(arguments: list[str]) -> int:
     deadline = time.monotonic() + 60 * options.limit_minutes
     records = Records("honesty", folder=options.results)
     if options.write_docs:
-        PAGE.write_text(page(records.lines), encoding="utf-8")
+        people = section(Records("known", folder=options.results).lines)
+        PAGE.write_text("\n".join(filter(None, (page(records.lines), people))), encoding="utf-8")
         print(f"Wrote {PAGE}.")
         return 0
     groups = part_of(selected(grid(), options.only), options.part)

@@ -12,6 +12,7 @@ import tempfile
 import time
 import tomllib
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 
 import vcuda
 from benchmarks.processes import part_of, part_option
-from benchmarks.records import Line, Records
+from benchmarks.records import Line, Records, markdown
 
 KNOWN = Path(__file__).with_suffix(".toml")
 MOST_ROWS = 1000
@@ -91,26 +92,37 @@ def main() -> None:
                 f"{name}: {line['sure']} sure, {line['judged']} judged, wrong {line['wrong']}, {line['status']}",
                 flush=True,
             )
-    print(*summary(records.lines), sep="\n")
+    print(section(records.lines))
 
 
-def summary(lines: list[Line]) -> list[str]:
-    """What is stored, in words: sure edges, and how often directions of a stated probability are right."""
-    wrong = {line["table"]: line["wrong"] for line in lines if line["wrong"]}
+def section(lines: Sequence[Line]) -> str:
+    """What is stored, as a part of the page: sure edges, and how often directions of a stated probability are right."""
+    if not lines:
+        return ""
     sure, judged = (sum(line[key] for line in lines) for key in ("sure", "judged"))
-    quiet = sum(len(line["wrong"]) for line in lines if line["status"] == "ok")
-    found = [
-        f"{len(lines)} tables: {sure} sure edges, {judged} judged, {sum(map(len, wrong.values()))} wrong, "
-        f"{quiet} of them with status ok: {wrong}"
-    ]
-    right = np.concatenate([line["right"] for line in lines] or [np.zeros(0)])
+    wrong = {line["table"]: line["wrong"] for line in lines if line["wrong"]}
+    quiet = [line for line in lines if line["status"] == "ok"]
+    named = ", ".join(f"`{edge}` ({table})" for table, edges in wrong.items() for edge in edges)
+    right = np.concatenate([line["right"] for line in lines])
     stated = np.maximum(right, 1 - right)
+    rows = []
     for low, high in pairwise((0.5, 0.6, 0.7, 0.8, 0.9, 1.001)):
-        some = (stated >= low) & (stated < high)
-        if some.any():
-            share = (right[some] > 0.5).mean()
-            found.append(f"directions stated with {low:.0%} to {min(high, 1):.0%}: {some.sum()}, right {share:.0%}")
-    return found
+        some = right[(stated >= low) & (stated < high)]
+        share = f"{(some > 0.5).mean():.0%}" if some.size else ""
+        rows.append([f"{low:.0%} to {min(high, 1):.0%}", str(some.size), share])
+    return f"""## Public tables of people
+
+`python -m benchmarks.honesty.known` fits {len(lines)} public tables by default, and judges the edges of which common
+knowledge knows the wrong direction: nothing causes sex, age or origin.
+
+{sure} edges are sure, and {judged} of these can be judged: {sum(map(len, wrong.values()))} are wrong. In tables without
+a warning {sum(len(line["wrong"]) for line in quiet)} of {sum(line["judged"] for line in quiet)} are wrong. Wrong are:
+{named}.
+
+Of all pairs that are joined with at least one half, the likelier direction:
+
+{markdown(["stated with", "pairs", "right"], rows)}
+"""
 
 
 if __name__ == "__main__":
