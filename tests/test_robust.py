@@ -117,6 +117,16 @@ def test_a_mean_over_many_searches_is_sound_when_one_of_them_is_not():
     assert status(["ok"] * 9 + ["failed"]).code == "failed"
 
 
+def test_a_sure_edge_of_all_parts_has_a_probability_of_one_at_most():
+    sure = np.array([[[False, True], [False, False]]])
+    member = SampledGraphs(GraphSamples.from_dense(("a", "b"), sure), sure[0].astype(float), None)
+    outcome = Outcome(member, Status("ok", "It is ok."), {}, {})
+    for count in range(2, 60):
+        shares = np.repeat([0.48, 0.27, 0.25], count) / count
+        found = averaged([outcome] * len(shares), (shares / shares.sum()).tolist(), None, parts=count)
+        assert np.asarray(found.graph_posterior.edge_probabilities()).max() <= 1
+
+
 @pytest.mark.slow
 def test_independent_random_walks_have_no_sure_edge():
     walks = table(np.cumsum(np.random.default_rng(2).normal(size=(400, 4)), axis=0))

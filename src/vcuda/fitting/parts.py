@@ -173,9 +173,8 @@ def averaged(
         for number, outcome in enumerate(outcomes, start=1)
         for name, series in outcome.trace.items()
     }
-    posterior = SampledGraphs(
-        GraphSamples.joined(pools, shares), np.tensordot(np.asarray(shares), marginals, axes=1), predictive
-    )
+    mean = np.minimum(np.tensordot(np.asarray(shares), marginals, axes=1), 1.0)  # a sum of shares may round beyond one
+    posterior = SampledGraphs(GraphSamples.joined(pools, shares), mean, predictive)
     return Outcome(posterior, _status(outcomes, stopped), diagnostics, trace)
 
 
