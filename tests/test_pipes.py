@@ -55,7 +55,7 @@ def test_a_table_may_come_through_a_pipe(ending, streamed, tmp_path):
 
 @needs_dev_fd
 def test_what_is_wrong_with_a_table_in_a_pipe_is_told_by_the_name_of_the_pipe(monkeypatch):
-    path = piped(b"a,b\n" + b"1,2\n2,1\n3,x\n" * 3)
+    path = piped(b"a,b\n" + b"1,2\n2,1\n" * 4 + b"3,x\n")
     with pytest.raises(DataError, match=f"^{path}: .*column 'b'"):
         as_dataset(path)
     monkeypatch.setattr("vcuda.data.copies.memory_available", lambda: 1_000)
