@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import vcuda
-from vcuda.fitting.mixed import independences_of, joined_by, likely_prior_rows
+from vcuda.fitting.independences import independences_of, joined_by, likely_prior_rows
 from vcuda.fitting.routes import Request
 from vcuda.infer.edge_prior import edge_prior
 from vcuda.infer.exact import exact_posterior
@@ -127,9 +129,9 @@ def test_what_is_learned_of_the_first_imputation_holds_for_all(tmp_path, monkeyp
     given = []
     prepared = Request.prepared
 
-    def noted(request: Request, spec: object) -> object:
+    def noted(request: Request, spec: Any) -> Any:
         given.append((request.prior.edge_probability, getattr(spec, "excess", None)))
-        return prepared(request, spec)  # type: ignore[arg-type]
+        return prepared(request, spec)
 
     monkeypatch.setattr(Request, "prepared", noted)
     posterior = vcuda.fit(holes, seed=0, imputations=3, checkpoint=tmp_path / "steps")

@@ -31,7 +31,7 @@ LOG_ODDS_SD, LOG_RATE_SD = 2.0, 0.7
 # standard deviations apart, the noise differs by a factor of 2.7.
 LOG_SCALE_SD = 0.5
 LABELS, ORDERED_LEVELS = (3, 5), (4, 6)  # fewest and most levels
-LARGEST_LOG_RATE = 30.0  # where a cause lies far out, nobody draws larger counts
+LARGEST_LOG_RATE = 30.0  # so that counts do not overflow where a cause lies far out
 RATES, SIZES = (2.0, 6.0), (1.0, 10.0)  # of counts: mean where causes are at their mean; size, if negative binomial
 # Half of the columns of a mixed table are numbers; the other kinds take turns.
 MIX: tuple[Kind, ...] = ("number", "label", "number", "count", "number", "yes/no", "number", "ordered")

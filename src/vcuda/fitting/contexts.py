@@ -11,7 +11,8 @@ from vcuda.data.dataset import Dataset
 from vcuda.data.moments import varies
 from vcuda.data.streaming import StreamedTable
 from vcuda.errors import ConfigError
-from vcuda.fitting.mixed import NO_TIME_TO_COMPARE, after_comparing, choose_for_numbers, fit_mixed
+from vcuda.fitting.mixed import fit_mixed
+from vcuda.fitting.numbers import NO_TIME_TO_COMPARE, after_comparing, choose_for_numbers
 from vcuda.fitting.parts import carefully
 from vcuda.fitting.routes import Request, choose_among, fit_scored
 from vcuda.fitting.spec import FitSpec

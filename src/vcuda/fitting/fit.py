@@ -28,9 +28,10 @@ from vcuda.fitting.design import design_to_dict, rules_of_design
 from vcuda.fitting.hidden import check_hidden, fit_hidden
 from vcuda.fitting.imputed import Asked, Route, fit_imputed
 from vcuda.fitting.kinds import resolve_kinds, takes_sets
-from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed, fit_numbers
+from vcuda.fitting.mixed import MOST_COLUMNS, fit_mixed
 from vcuda.fitting.names import check_table_names
 from vcuda.fitting.notebook import progress_below_the_cell
+from vcuda.fitting.numbers import fit_numbers
 from vcuda.fitting.parts import Careful, carefully
 from vcuda.fitting.resuming import as_checkpoint, keeping
 from vcuda.fitting.robust import care_for, stated_carefully

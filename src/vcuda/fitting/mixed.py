@@ -12,49 +12,41 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logit, ndtri
-from scipy.stats import rankdata
 
 from vcuda.checks.subject import SURE
 from vcuda.data.dataset import Dataset
 from vcuda.data.messages import listed
 from vcuda.data.moments import varies
 from vcuda.data.scaling import Scaling
+from vcuda.fitting.independences import PRIOR_ROWS, independences_of, joined_by, likely_prior_rows
 from vcuda.fitting.outcomes import described, restored
-from vcuda.fitting.parts import ALTERNATION, averaged, carefully, parts_of, rows_apart
-from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, choose_among, fit_scored
+from vcuda.fitting.parts import ALTERNATION, averaged, parts_of, rows_apart
+from vcuda.fitting.routes import CHOOSING_SHARE, METHODS, Request, fit_scored
 from vcuda.fitting.summing import nodes_of, searched_edges, searched_table, summed, with_all_columns
 from vcuda.fitting.targets import mean_targets, reference_table, with_targets
 from vcuda.fitting.upstream import with_more_graphs
 from vcuda.infer.checkpoint import fingerprint
 from vcuda.infer.driver import run
-from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.engine import Problem
 from vcuda.infer.engines import ENGINES
-from vcuda.infer.exact import Exact, TimeLimitError, exact_posterior
-from vcuda.infer.hill_climbing import climb
+from vcuda.infer.exact import Exact, TimeLimitError
 from vcuda.infer.orders import Orders
-from vcuda.infer.progress import TIME_LIMIT, USER, Progress, in_time
-from vcuda.infer.scored import ScoredTable, column_log_jacobians
+from vcuda.infer.progress import TIME_LIMIT, USER, Progress
+from vcuda.infer.scored import ScoredTable
 from vcuda.infer.selection.engines import choose_engine
-from vcuda.infer.selection.models import EXACT_COLUMNS, Choice
-from vcuda.models.contexts import prepare as prepare_contexts
 from vcuda.models.contexts import prepare_rows
-from vcuda.models.interventions import prepare as prepare_score
-from vcuda.models.linear import BGe
 from vcuda.models.mixed.columns import columns_of
-from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, NUMBER, SHAPES, View
+from vcuda.models.mixed.evidence import ANY_SPREAD, CONSTANT_SPREAD, EVERY, SHAPES, View
 from vcuda.models.mixed.prediction import MixedPredictive
 from vcuda.models.mixed.scales import choose_logarithms
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.spec import Mixed
-from vcuda.models.mixed.tables import MAX_PARENTS, ColumnSets, MixedTable, Tabulation
-from vcuda.models.protocol import LocalScore, ScoreSpec
+from vcuda.models.mixed.tables import ColumnSets, MixedTable, Tabulation
+from vcuda.models.protocol import LocalScore
 from vcuda.models.tabulated import TabulatedScore
 from vcuda.posterior.posterior import Outcome
 from vcuda.specs import to_json
@@ -79,22 +71,8 @@ OTHER_VIEWS = (ANY_SPREAD, CONSTANT_SPREAD, ANY_SPREAD)
 VIEWS = (SHAPES, ANY_SPREAD, SHAPES, SHAPES, CONSTANT_SPREAD, SHAPES, ANY_SPREAD, SHAPES)
 # Where each part is searched by sampling, so many of them have one that is looked at for independences too.
 PARTS_FOR_INDEPENDENCES = 3
-# Effects may be expected to be as weak as so many rows more of independent columns make them; the evidence of the table
-# chooses. Columns of people hang together weakly: if only strong effects are expected, weak ones are held to be none,
-# and a root with many of them looks like the effect of the column that is nearest to it.
-PRIOR_ROWS: tuple[float, ...] = (1, 5, 10, 20, 40, 80)
-# The usual number of edges and strength of effects stay where no others make the table twenty times as probable: where
-# both describe it, the usual ones are sure of more true edges.
-CLEARLY = np.log(20)
-WEAK_EFFECTS = "Effects are expected to be weaker than usual, as the table shows."
-# What is joined is joined without doubt at so many nats.
-JOINED = 12.0
 # A direction leans one way from here on.
 LEANING = 0.7
-COMPARING_SHAPES = "comparing models: noise of any shape"
-# What the comparison takes, measured in parts of the rows: it tries more sets of causes than each of them.
-COMPARING = 10
-NO_TIME_TO_COMPARE = "The time limit left no time to compare models: noise is taken as normal."
 # Rows that decide which sets of causes count; the parts of the rows begin from them.
 FIRST_ROWS = 600
 # Of more columns too many sets would have to be fitted.
@@ -160,172 +138,8 @@ def first_rows(table: Dataset, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng([seed, 9]).choice(table.n, FIRST_ROWS, replace=False))
 
 
-class _Linear(NamedTuple):
-    """The best linear model: a name or a spec, its noise, how high its evidence is, the choice that it came from, and
-    the request with as many edges as make the table most probable under it."""
-
-    model: Any
-    noise: Any
-    height: float
-    choice: Choice
-    request: Request
-
-
-def _best_linear(request: Request, noise: Any, engine: Any) -> _Linear:
-    """The best linear model; where nobody said how many edges there are, effects may be weaker than usual as well."""
-    deadline, found = choosing_deadline(request), list[_Linear]()
-    every = request.by_density()
-    for one in every:
-        if not found or deadline is None or time.monotonic() < deadline:
-            choice = choose_among(one, ["linear"], noise, engine)
-            found.append(_Linear("linear", choice.candidate.noise, _height(choice, one), choice, one))
-    usual, best = found[0], max(found, key=lambda linear: linear.height)
-    if len(found) == len(every) > 1 and noise != "equal" and isinstance(request.table, Dataset):
-        best = _with_weaker_effects(best, every)
-    if best.height < usual.height + CLEARLY:
-        best = usual._replace(height=best.height)
-    return best._replace(request=best.request._replace(checkpointer=request.checkpointer))
-
-
-def _with_weaker_effects(best: _Linear, every: Sequence[Request]) -> _Linear:
-    """The best model, or one with unequal noise that expects weaker effects and has a higher evidence."""
-    unequal = [height for words, height in best.choice.log_evidence.items() if "unequal" in words]
-    if not unequal:
-        return best
-
-    def height(one: Request, rows: float) -> float:
-        marked = one._replace(logarithm=best.choice.scored.units.logarithm)
-        return _score_height(marked.prepared(BGe(excess=rows + 1)).score, one)
-
-    heights = {(place, rows): height(one, rows) for place, one in enumerate(every) for rows in PRIOR_ROWS}
-    place, rows = max(heights, key=lambda key: heights[key])
-    usual = next(k for k, one in enumerate(every) if one.edges is best.request.edges), PRIOR_ROWS[0]
-    gained = max(unequal) - max(best.choice.log_evidence.values()) + heights[place, rows] - heights[usual]
-    if gained <= 0 or rows == PRIOR_ROWS[0]:
-        return best
-    return _Linear(BGe(excess=rows + 1), "unequal", best.height + gained, best.choice, every[place])
-
-
-def _score_height(score: LocalScore, request: Request) -> float:
-    """The log evidence of a score: exact for few columns, else with the best graph that is found."""
-    rng = np.random.default_rng(request.seed)
-    if score.nodes <= EXACT_COLUMNS:
-        return exact_posterior(score, request.edges, samples=1, rng=rng).log_evidence
-    total, _ = climb(score, request.edges, rng, max_parents=MAX_PARENTS)
-    return total + request.edges.log_no_edges
-
-
-def _height(choice: Choice, request: Request) -> float:
-    """The log evidence of the model that was chosen, or the joint log probability of the table and the best graph."""
-    return max(choice.log_evidence.values()) + (0.0 if choice.method == "exact" else request.edges.log_no_edges)
-
-
-def log_evidence(prepared: Prepared, request: Request) -> float:
-    """How probable the table is, in the user's units: exact for few columns, else with the best graph that is found."""
-    score, edges = summed(request, prepared.score, prepared.first), searched_edges(request)
-    jacobian = float(column_log_jacobians(prepared.first, _units(prepared))[: score.nodes].sum())
-    rng = np.random.default_rng(request.seed)
-    if score.nodes <= EXACT_COLUMNS:
-        return exact_posterior(score, edges, samples=1, rng=rng).log_evidence + jacobian
-    total, _ = climb(score, edges, rng, max_parents=MAX_PARENTS)
-    return total + edges.log_no_edges + score.log_jacobian + jacobian
-
-
-def _units(prepared: Prepared) -> Scaling:
+def units_of(prepared: Prepared) -> Scaling:
     return Scaling(np.zeros(prepared.table.d), np.ones(prepared.table.d), prepared.logarithm)
-
-
-class NumberChoice(NamedTuple):
-    """How a table of numbers is described: ``prepared`` where curves or noise of other shapes do better than linear
-    functions with normal noise, ``said`` why, and the evidence that was compared, if any was."""
-
-    prepared: Prepared | None
-    said: str
-    log_evidence: dict[str, float] | None
-
-
-def choose_for_numbers(request: Request, noise: Any, engine: Any) -> NumberChoice:
-    """Choose by the evidence; a TimeLimitError where there is no time to compare."""
-    within = request._replace(deadline=choosing_deadline(request))
-    if not _gains_by_shapes(within):
-        return NumberChoice(None, "Curves and noise of other shapes gain nothing.", None)
-    prepared = prepare(within, Mixed(), _in_time(within, COMPARING_SHAPES, COMPARING))
-    linear = _best_linear(request._replace(table=prepared.first), noise, engine)
-    lead = max(log_evidence(prepared, one) for one in request.by_density()) - linear.height
-    known = linear.choice.log_evidence
-    compared = {**known, "noise of any shape": max(known.values()) + lead}
-    if lead <= 0:
-        said = f"The data favour linear functions with normal noise by {-lead:,.1f} nats over noise of other shapes."
-        return NumberChoice(None, said, compared)
-    said = (
-        f"The data favour curves or noise of other shapes by {lead:,.0f} nats over linear functions with normal noise."
-    )
-    return NumberChoice(prepared, said, compared)
-
-
-def after_comparing(request: Request) -> Request:
-    """The request, whose progress goes on where the comparison of models ended."""
-
-    def report(progress: Progress) -> None:
-        before = COMPARING - 1  # a fit itself counts what it prepares as one
-        request.progress(progress._replace(done=progress.done + before, total=progress.total + before))
-
-    return request._replace(progress=report)
-
-
-def fit_numbers(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Outcome, Info]:
-    """Fit a table of numbers: by linear functions with normal noise if the data support them best, else by regressions
-    whose noise may have any shape."""
-    try:
-        choice = choose_for_numbers(request, noise, engine)
-    except TimeLimitError:
-        outcome, info = fit_scored(request, "linear", "unequal", engine)
-        info["choice"]["sentences"].append(NO_TIME_TO_COMPARE)
-        return outcome, info
-    if choice.prepared is None:
-        outcome, info = carefully(request, partial(_fit_linear, noise=noise, engine=engine, said=choice.said))
-    else:
-        outcome, info = fit_prepared(after_comparing(request), choice.prepared, Mixed(), engine)
-        info["choice"]["sentences"].insert(0, choice.said)
-    if choice.log_evidence is not None:
-        info["choice"]["log_evidence"] = choice.log_evidence
-    return outcome, info
-
-
-def _fit_linear(request: Request, *, noise: Any, engine: Any, said: str) -> tuple[Outcome, Info]:
-    """Fit linear functions with normal noise, of equal or unequal variances, to all rows; ``said`` is why."""
-    linear = _best_linear(request, noise, engine)
-    choice, is_spec = linear.choice, linear.model != "linear"
-    chosen = linear.request._replace(logarithm=choice.scored.units.logarithm)
-    outcome, info = fit_scored(chosen, linear.model, None if is_spec else linear.noise, engine)
-    info["model"] |= {"name": "linear", "noise": linear.noise}
-    if is_spec:
-        info["choice"]["sentences"].append(WEAK_EFFECTS)
-    info["odds_times"] = chosen.odds_times
-    info["choice"]["sentences"][:0] = [said, *choice.sentences]
-    info["choice"]["log_evidence"] = choice.log_evidence
-    return outcome, info
-
-
-def _gains_by_shapes(request: Request) -> bool:
-    """Whether curves or noise of another shape describe the columns better, each with its parents in the best linear
-    graph; where they do not, no more sets need be tried."""
-    given = some_rows(request)
-    request.progress(Progress(0, COMPARING + request.parts, COMPARING_SHAPES))
-    columns = columns_of(given.kinds, given.values)
-    linear = prepare_score(BGe(), given.values, given.interventions)
-    _, graph = climb(
-        linear,
-        request.edges,
-        np.random.default_rng(request.seed),
-        max_parents=MAX_PARENTS,
-        go_on=in_time(request.deadline),
-    )
-    lead = 0.0
-    for node, evidence in enumerate(MixedTable(columns, given.values, given.interventions).evidences()):
-        sets = [tuple(np.flatnonzero(graph[:, node]).tolist())]
-        lead += float((evidence.average(sets) - evidence.evidence(NUMBER[0], sets))[0])
-    return lead > 0
 
 
 def some_rows(request: Request) -> Dataset:
@@ -341,7 +155,7 @@ def choosing_deadline(request: Request) -> float | None:
     return None if left is None else time.monotonic() + CHOOSING_SHARE * left
 
 
-def _in_time(request: Request, words: str, work: int = 1) -> Callable[[float], None]:
+def in_time_for(request: Request, words: str, work: int = 1) -> Callable[[float], None]:
     """Progress of a step that has no partial answer, and takes the time of so many parts of the rows; a TimeLimitError
     when the time is over."""
 
@@ -361,7 +175,7 @@ def fit_mixed(request: Request, model: Any, noise: Any, engine: Any) -> tuple[Ou
     spec = model if isinstance(model, Mixed) else Mixed()
     within = request._replace(deadline=choosing_deadline(request))
     try:
-        prepared = prepare(request, spec, _in_time(within, "scoring sets of causes"))
+        prepared = prepare(request, spec, in_time_for(within, "scoring sets of causes"))
     except TimeLimitError:
         return _jointly_normal(request, noise, engine, "The time limit is too short for regressions")
     return fit_prepared(request, prepared, spec, engine)
@@ -612,7 +426,7 @@ def _shorter(engine: Exact | Orders, searches: int) -> Exact | Orders:
 def _problem(
     request: Request, prepared: Prepared, score: LocalScore, number: int, joined: np.ndarray | None = None
 ) -> Problem:
-    scored = searched_table(request, ScoredTable(prepared.table, score, _units(prepared), 0.0))
+    scored = searched_table(request, ScoredTable(prepared.table, score, units_of(prepared), 0.0))
     edges = searched_edges(request)
     if joined is not None:
         edges = edges.raised(joined)
@@ -639,40 +453,6 @@ def _independences(
     nodes = nodes_of(request)
     likely = np.mean([np.asarray(one.graph_posterior.edge_probabilities())[:nodes, :nodes] for one in views], axis=0)
     return _search(request, prepared, engine, score, number, report, deadline, joined_by(likely))
-
-
-def independences_of(table: Dataset, prior_rows: float, *, in_time: bool = False) -> LocalScore:
-    """What shows the independences of columns: all jointly normal, on the scale of their ranks."""
-    values, kinds = by_ranks(table)
-    spec: ScoreSpec = DegenerateGaussian(kinds=kinds, excess=prior_rows + 1)
-    if in_time and set(kinds) == {"number"}:
-        spec = BGe(excess=prior_rows + 1)  # sums over earlier steps are faster
-    return prepare_contexts(spec, replace(table, values=values))
-
-
-def likely_prior_rows(table: Dataset, edges: EdgePrior, seed: int) -> float:
-    """How weak the effects in a table are: with so many prior rows its best graph has the highest evidence."""
-
-    def height(rows: float) -> float:
-        rng = np.random.default_rng([seed, 15])
-        return climb(independences_of(table, rows), edges, rng, max_parents=MAX_PARENTS)[0]
-
-    return max(PRIOR_ROWS, key=height)
-
-
-def joined_by(likely: np.ndarray) -> np.ndarray:
-    """By how many nats pairs (d, d) are joined, given the probabilities of their edges: none where that is open."""
-    either = np.minimum(likely + likely.T, 1.0)
-    return np.clip(logit(either), 0.0, JOINED)
-
-
-def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The values (n, d) with numbers and counts as normal scores of their ranks, and the kinds that they then have."""
-    values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
-    for k, kind in enumerate(kinds):
-        if kind in ("number", "count"):
-            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
-    return values, tuple(kinds)
 
 
 def _by_shape(names: Sequence[str], outcome: Outcome, independences: np.ndarray) -> list[list[str]]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from vcuda.data.dataset import Dataset
 from vcuda.data.moments import Moments
-from vcuda.fitting.mixed import PRIOR_ROWS, THREADS, independences_of, likely_prior_rows
+from vcuda.fitting.independences import PRIOR_ROWS, independences_of, likely_prior_rows
+from vcuda.fitting.mixed import THREADS
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.models.interventions import InterventionalPredictive, joined, prepare
 from vcuda.models.linear import BGe, LinearPredictive

@@ -22,7 +22,8 @@ from vcuda.data.knowledge import EdgeRules, Knowledge
 from vcuda.data.messages import listed
 from vcuda.errors import ConfigError, DataError
 from vcuda.fitting import mixed
-from vcuda.fitting.mixed import VIEWS, by_ranks, first_rows, joined_by, view_of
+from vcuda.fitting.independences import by_ranks, joined_by
+from vcuda.fitting.mixed import VIEWS, first_rows, view_of
 from vcuda.fitting.parts import Careful, parts_of
 from vcuda.fitting.routes import subsamples_of
 from vcuda.fitting.spec import OPTIONS, FitSpec
