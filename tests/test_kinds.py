@@ -341,6 +341,11 @@ LEFT_OUT = {
     "counts with zeros only": (0, "Column 'odd' does not vary (0 in every row) and was left out", "neither causes"),
     "one label": ("same", "Column 'odd' does not vary ('same' in every row) and was left out", "neither causes"),
     "nothing": ("", "Column 'odd' has no value and was left out.", "leave the column out (exclude=, --exclude)."),
+    "four values": (
+        [1.5, 2.5, 3.5, 4.5, *[""] * (ROWS - 4)],
+        "Column 'odd' has fewer than 5 values, too few to impute the others, and was left out.",
+        "too few to impute the others",
+    ),
 }
 
 
@@ -352,7 +357,7 @@ def test_what_is_no_variable_is_left_out_or_refused(name, run, tmp_path):
     answer = run("check", path)
     assert answer.code == 0
     assert f"Note: {note}" in answer.out.replace("\n", " ")
-    data = vcuda.as_dataset(path)
+    data = vcuda.as_dataset(path, missing="keep")
     assert data.names == ("weight", "height")
     assert note in data.notes[0]
     assert [left for left, _ in data.left_out] == ["odd"]
@@ -369,7 +374,7 @@ def test_what_is_no_variable_is_left_out_or_refused(name, run, tmp_path):
     assert "nothing odd was found" in answer.out
     two = beside_numbers(column).drop(columns="height")
     with pytest.raises(TableError, match="A graph needs at least two columns, and only 'weight' would be left"):
-        vcuda.as_dataset(two.replace("", np.nan))
+        vcuda.as_dataset(two.replace("", np.nan), missing="keep")
 
 
 def test_several_columns_share_a_sentence():

@@ -1,7 +1,7 @@
 """Every column of a table that was read: its kind and labels, or why it is left out or refused.
 
-Left out by default, with a note: columns that are empty or do not vary, dates and times, identifiers, and text with
-more labels than a variable has. Refused: cells that are no values, and kinds that a column cannot have.
+Left out by default, with a note: columns that are empty or nearly so, or do not vary, dates and times, identifiers, and
+text with more labels than a variable has. Refused: cells that are no values, and kinds that a column cannot have.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from vcuda.data.unfit import (
     CAMEL_IDENTIFIER_NAME,
     DATES,
     EMPTY,
+    FEW_VALUES,
     FEWEST_COUNTED_ROWS,
     IDENTIFIER_LABELS,
     IDENTIFIER_NAME,
@@ -114,7 +115,7 @@ def examined(
     """
     columns = _Columns(read, names, raw, how)
     notes = columns.notes
-    unfit, faults = columns.unfit(), columns.faults()
+    unfit, faults = columns.unfit(imputed=missing == "keep"), columns.faults()
     refused = how.strict or insists
     by_name = {names[k]: unfit[k] for k in sorted(unfit)}
     faults = {k: fault for k, fault in faults.items() if k not in unfit}
@@ -126,8 +127,6 @@ def examined(
         faults = {k: one.refusal(names[k]) + few for k, one in unfit.items()}
     if missing == "refuse" and (lacking := [k for k in kept if columns.present[k] < len(read.values)]):
         at = lacking[0]
-        # That a column has few values matters only where missing ones are kept.
-        faults = {k: fault for k, fault in faults.items() if k not in lacking or k not in columns.few}
         faults.setdefault(at, missing_fault([names[k] for k in lacking], columns.values[:, lacking], raw.place) + ".")
     values, labels = (columns.values, columns.labels) if len(kept) == len(names) else columns.narrowed(kept)
     ordered = [at for at, k in enumerate(kept) if k in columns.ordered]
@@ -227,12 +226,6 @@ class _Columns:
         self.least, self.largest = np.fmin.reduce(self.values, axis=0), np.fmax.reduce(self.values, axis=0)
 
     @property
-    def few(self) -> list[int]:
-        """The columns with too few values to impute the others."""
-        few = (self.present > 0) & (self.present < min(MINIMUM_PRESENT, len(self.values)))
-        return np.flatnonzero(few).tolist()
-
-    @property
     def labels(self) -> ColumnLabels | None:
         return self.narrowed(range(len(self.names)))[1]
 
@@ -266,8 +259,11 @@ class _Columns:
                 self.values[:, k] = positions(column, present)
                 self._by_column[k] = tuple(TRUTH[int(value)] for value in present)
 
-    def unfit(self, *, all_rows: bool = True) -> dict[int, Unfit]:
-        """The columns that are no variables, by position; of the first rows, those that others cannot make one."""
+    def unfit(self, *, all_rows: bool = True, imputed: bool = False) -> dict[int, Unfit]:
+        """The columns that are no variables, by position; of the first rows, those that others cannot make one.
+
+        ``imputed``: missing values will be, which takes some values of each column.
+        """
         found = {k: DATES for k, fault in self.read.faults.items() if fault.is_date}
         if not all_rows:
             many = {k: many_labels() for k, own in self._by_column.items() if len(own) > MOST_LABELS}
@@ -281,6 +277,9 @@ class _Columns:
             found[k] = constant(value, everywhere=bool(self.present[k] == len(self.values)))
         if self.how.are_variables:
             return found
+        few = imputed & (self.present < min(MINIMUM_PRESENT, len(self.values)))
+        for k in np.flatnonzero(few & readable).tolist():
+            found.setdefault(k, FEW_VALUES)
         for k, own in self._by_column.items():
             if k not in found and self.names[k] not in self.how.kinds and (one := self._unfit_labels(k, own)):
                 found[k] = one
@@ -326,13 +325,6 @@ class _Columns:
             remedy = "correct the cell or leave out the row" if infinite.any() else "give the column in another unit"
             where = f"{self.raw.place(row)} of column {shortened(self.names[k])}"
             found[k] = f"{where} holds {column[row]:g}, {fault}: {remedy}."
-        for k in self.few:
-            absent = len(self.values) - self.present[k]
-            found.setdefault(
-                k,
-                f"column {shortened(self.names[k])} has only {self.present[k]} values, and the other {absent:,} are "
-                f"missing: leave the column out {HOW_TO_LEAVE_OUT}, or have at least {MINIMUM_PRESENT} values in it.",
-            )
         still = ~large & ~varies(self.least, self.largest) & (self.least < self.largest)
         for k in np.flatnonzero(still).tolist():
             spread = f"{self.largest[k] - self.least[k]:.3g} around {self.least[k]:.6g}"

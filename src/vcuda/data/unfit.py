@@ -1,4 +1,4 @@
-"""Columns that are no variables: identifiers, dates, free text, and columns with one value or none, in words."""
+"""Columns that are no variables: identifiers, dates, free text, and columns with one value, few or none, in words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vcuda.data.checks import MINIMUM_PRESENT
 from vcuda.data.kinds import HOW_TO_SET_KINDS, MOST_LABELS
 from vcuda.data.messages import HOW_TO_LEAVE_OUT, listed, shortened
 
@@ -52,6 +53,12 @@ DATES = Unfit(
     ),
 )
 EMPTY = Unfit(("has no value", "have no value"))
+FEW_VALUES = Unfit(
+    (
+        f"has fewer than {MINIMUM_PRESENT} values, too few to impute the others",
+        f"have fewer than {MINIMUM_PRESENT} values, too few to impute the others",
+    )
+)
 IDENTIFIER_NUMBERS = Unfit(
     (
         "holds another whole number in every row, as an identifier does",
