@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import logit, ndtri
-from scipy.stats import rankdata
+from scipy.special import logit
 
 from vcuda.data.dataset import Dataset
 from vcuda.infer.edge_prior import EdgePrior
 from vcuda.infer.hill_climbing import climb
 from vcuda.models.contexts import prepare as prepare_contexts
 from vcuda.models.linear import BGe
+from vcuda.models.mixed.ranks import normal_scores
 from vcuda.models.mixed.screen import DegenerateGaussian
 from vcuda.models.mixed.tables import MAX_PARENTS
 from vcuda.models.protocol import LocalScore, ScoreSpec
@@ -55,5 +55,5 @@ def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
     for k, kind in enumerate(kinds):
         if kind in ("number", "count"):
-            values[:, k], kinds[k] = ndtri((rankdata(values[:, k]) - 0.5) / table.n), "number"
+            values[:, k], kinds[k] = normal_scores(values[:, k], values[:, k]), "number"
     return values, tuple(kinds)

@@ -466,21 +466,19 @@ def _by_shape(names: Sequence[str], outcome: Outcome, independences: np.ndarray)
 def _noise_sentences(prepared: Prepared) -> list[str]:
     """Which columns have which noise, as the best set of each has it on all rows."""
     by_noise: dict[str, list[str]] = {}
-    by_odds = list[str]()
+    by_odds, by_ranks = list[str](), list[str]()
     for target, evidence in enumerate(prepared.tabulation.evidences):
         if not evidence.own.is_number:
             continue
-        scores = prepared.score.scores[target]
-        best = max(prepared.tabulation.sets[target].fitted, key=lambda own: scores[own])
-        found = evidence.by_description([best])
-        name = max(found, key=lambda how: float(found[how][0]))
-        if "odds" in name:
-            by_odds.append(prepared.table.names[target])
+        name, scores = prepared.table.names[target], prepared.score.scores[target]
+        how = evidence.likeliest(max(prepared.tabulation.sets[target].fitted, key=lambda own: scores[own]))
+        if not how.has_distribution:
+            (by_odds if how.odds else by_ranks).append(name)
             continue
-        words = "of another shape than normal" if "any noise" in name else "normal"
-        if "spread" in name:
+        words = "of another shape than normal" if how.shape else "normal"
+        if how.spread:
             words += ", its spread depends on the causes"
-        by_noise.setdefault(words, []).append(prepared.table.names[target])
+        by_noise.setdefault(words, []).append(name)
     sentences = []
     if by_noise:
         sentences.append(
@@ -490,5 +488,10 @@ def _noise_sentences(prepared: Prepared) -> list[str]:
         sentences.append(
             f"Best described by the odds of values, with nothing assumed of noise: {listed(by_odds)}. Many rows "
             "share a value of the column or of a cause."
+        )
+    if by_ranks:
+        sentences.append(
+            f"Best described on the scale of ranks: {listed(by_ranks)}. What causes and noise add up to looks as if it "
+            "was bent by an increasing function, as by a scale with a ceiling."
         )
     return sentences

@@ -193,7 +193,7 @@ def is_within(how: Description, assumed: Assumptions) -> bool:
         (FUNCTIONS in assumed or not how.smooth)
         and (SHAPE in assumed or not how.shape)
         and (SPREAD in assumed or not how.spread)
-    )  # odds of values say nothing of noise
+    )  # odds of values and ranks say nothing of noise
 
 
 def subsets_asked(assumptions: Sequence[str]) -> list[Assumptions]:
@@ -207,7 +207,7 @@ def competing(kind: str, view: View, assumed: Assumptions) -> tuple[Description,
     """The descriptions of a column that need no more than some assumptions: those of a view, if it has any."""
     every = [how for how in descriptions_of(kind) if is_within(how, assumed)]
     seen = [how for how in descriptions_of(kind, view) if is_within(how, assumed)]
-    return tuple(seen if any(not how.odds for how in seen) else every)
+    return tuple(seen if any(how.has_distribution for how in seen) else every)
 
 
 class _Sets(NamedTuple):
@@ -304,11 +304,11 @@ class _DescribedColumn:
     def scores(self, sets: _Sets, assumed: Assumptions, view: View = EVERY) -> dict[Set, float]:
         """The log evidence of all sets, averaged over the descriptions that need no more than some assumptions."""
         every, found = competing(self.kind, view, assumed), dict[Set, float]()
-        offset = self.evidence.offset_of_odds(every)
+        offset = self.evidence.offset_of_gains(every)
         for own in sets.fitted:
             shares = dict(zip(every, shares_of(every, self.evidence.share_of_odds(own)), strict=True))
             counted = [
-                (self.heights[how.name][own] + (offset if how.odds else 0.0), shares[how])
+                (self.heights[how.name][own] + (0.0 if how.has_distribution else offset), shares[how])
                 for how in self.counted(own, view, assumed)
             ]
             heights, weights = np.array(counted).T[:, :, None]

@@ -12,6 +12,7 @@ import numpy as np
 from vcuda.data.kinds import grid_step
 from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
 from vcuda.models.mixed.odds import Groups, cuts_of
+from vcuda.models.mixed.ranks import normal_scores
 
 # A number has steps where so large a share of the rows has one value.
 SHARE_OF_STEP = 0.1
@@ -102,6 +103,10 @@ class Column:
         rng = np.random.default_rng(crc32(values.tobytes()))
         width = np.minimum(self.step / np.exp(values), 1.0) if self.logarithm else self.step
         return self.scaled(values + width * rng.uniform(-0.5, 0.5, values.size))
+
+    def by_ranks(self, values: np.ndarray) -> np.ndarray | None:
+        """Numbers or counts (n,) as normal scores of their ranks; None of a column that is coded."""
+        return None if self.levels.size else normal_scores(values, self.values)
 
     def expand(self, values: np.ndarray) -> Features:
         """The features of values (n,)."""

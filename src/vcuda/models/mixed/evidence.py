@@ -3,8 +3,11 @@
 A number has eight descriptions: its noise is normal or of any shape, its spread is constant or depends on the causes,
 and its causes act in straight lines, in curves, or all together in one smooth function. Those with normal noise of
 constant spread have closed forms, the others go by Laplace's method. Columns of other kinds have one likelihood each
-(counts two), with lines or curves. Beside columns with steps regressions on the odds of values compete, which assume
-nothing of a distribution.
+(counts two), with lines or curves.
+
+Two kinds of descriptions say only what causes add to a column, and leave its distribution to the others: beside columns
+with steps regressions on the odds of values, and for numbers regressions on the scale of ranks, which hold however an
+increasing function bent what causes and noise add up to.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ SMOOTH_ALPHA, SMOOTH_BETA = 0.5, 0.02
 SPREAD_PRECISION = 4.0
 # A description that is so many nats worse than others on all rows is not tried on a part of them.
 NEAR = 15.0
+# How plausible descriptions by ranks are before the table is seen: where the others come near, directions that these
+# read from shapes are right more often than not (docs/decisions.md).
+SHARE_OF_RANKS = 0.001
 # Designs have a multiple of so many features.
 PADDING = 4
 # Designs of so many numbers are evaluated at once: more do not fit into the processor's cache.
@@ -47,7 +53,8 @@ class Description:
 
     ``smooth``: by curves, otherwise by lines. ``shape``: noise of any shape. ``spread``: depends on the parents.
     ``together``: one function of all parents, which must be numbers. ``size``: counts vary more than Poisson ones.
-    ``odds``: causes change the odds of the column's values.
+    ``odds``: causes change the odds of the column's values. ``ranks``: they move it on the scale of its ranks, by
+    curves, or by lines on the scale of theirs, so that cause and effect can change places.
     """
 
     name: str
@@ -57,17 +64,27 @@ class Description:
     together: bool = False
     size: bool = False
     odds: bool = False
+    ranks: bool = False
 
     @property
     def is_closed(self) -> bool:
         """Whether the evidence of a number has a closed form."""
         return not (self.shape or self.spread or self.odds)
 
+    @property
+    def has_distribution(self) -> bool:
+        """Whether it describes the column without causes, too."""
+        return not (self.odds or self.ranks)
+
 
 TOGETHER = Description("one function of all causes", smooth=True, together=True)
 ODDS = (
     Description("linear, odds of values", smooth=False, odds=True),
     Description("smooth, odds of values", smooth=True, odds=True),
+)
+RANKS = (
+    Description("linear, ranks", smooth=False, ranks=True),
+    Description("smooth, ranks", smooth=True, ranks=True),
 )
 NUMBER = (
     Description("linear", smooth=False),
@@ -96,10 +113,11 @@ class View(NamedTuple):
 
 # What a direction may hang on: with shapes, all descriptions but odds compete; in the other views columns with steps go
 # by odds, and the noise of numbers is of any shape, with a spread that is constant or one that depends on the causes.
-EVERY = View(NUMBER, odds=True)
-SHAPES = View(NUMBER, odds=False)
-CONSTANT_SPREAD = View(tuple(how for how in NUMBER if how.shape and not how.spread), odds=True)
-ANY_SPREAD = View(tuple(how for how in NUMBER if how.shape and how.spread), odds=True)
+# Ranks compete in all of them.
+EVERY = View((*NUMBER, *RANKS), odds=True)
+SHAPES = View((*NUMBER, *RANKS), odds=False)
+CONSTANT_SPREAD = View((*(how for how in NUMBER if how.shape and not how.spread), *RANKS), odds=True)
+ANY_SPREAD = View((*(how for how in NUMBER if how.shape and how.spread), *RANKS), odds=True)
 
 
 def descriptions_of(kind: str, view: View = EVERY) -> tuple[Description, ...]:
@@ -111,9 +129,11 @@ def descriptions_of(kind: str, view: View = EVERY) -> tuple[Description, ...]:
 def shares_of(competing: Sequence[Description], of_odds: float) -> np.ndarray:
     """How plausible descriptions (h,) are before the table is seen, given the share of those by odds, if there are any
     others."""
-    odds = np.array([how.odds for how in competing])
-    share = of_odds if odds.any() and not odds.all() else float(odds.all())
-    return np.where(odds, share / max(odds.sum(), 1), (1 - share) / max((~odds).sum(), 1))
+    odds, ranks = np.array([how.odds for how in competing]), np.array([how.ranks for how in competing])
+    by_odds = of_odds if odds.any() and not odds.all() else float(odds.all())
+    by_ranks = SHARE_OF_RANKS * (1 - by_odds) if ranks.any() else 0.0
+    groups = (odds, by_odds), (ranks, by_ranks), (~(odds | ranks), 1 - by_odds - by_ranks)
+    return np.asarray(sum(share / max(group.sum(), 1) * group for group, share in groups))
 
 
 def log_mean(every: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -169,6 +189,7 @@ class Rows:
         self.scaled = [column.to_explain(values[:, k]) for k, column in enumerate(columns)]
         expanded = [column.expand(values[:, k]) for k, column in enumerate(columns)]
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
+        self._products: dict[tuple[bool, bool], _Products] = {}
 
     def features(self, smooth: bool) -> list[np.ndarray]:
         return self._features[smooth]
@@ -186,21 +207,19 @@ class Rows:
         """All features (f, n) behind a row of ones, and where those of each column stand."""
         return self._stacked[smooth]
 
-    @cached_property
-    def straight_products(self) -> _Products:
-        return self._products(False)
+    def products(self, smooth: bool, *, ranks: bool = False) -> _Products:
+        """Products of features and of what they explain, which has the scale of ``ranks`` or that of the values."""
+        if (smooth, ranks) not in self._products:
+            self._products[smooth, ranks] = self._multiplied(smooth, ranks)
+        return self._products[smooth, ranks]
 
-    @cached_property
-    def smooth_products(self) -> _Products:
-        return self._products(True)
-
-    def products(self, smooth: bool) -> _Products:
-        return self.smooth_products if smooth else self.straight_products
-
-    def _products(self, smooth: bool) -> _Products:
-        features = self._features[smooth]
+    def _multiplied(self, smooth: bool, ranks: bool) -> _Products:
         # Every column in units of its standard deviation, labels by one uncorrelated number for each but the last.
-        responses = [straight / LINE for straight in self._features[False]]
+        features, responses = self._features[smooth], [straight / LINE for straight in self._features[False]]
+        if ranks:
+            scores = [column.by_ranks(self.values[:, k]) for k, column in enumerate(self.columns)]
+            responses = [own if z is None else z[None] for own, z in zip(responses, scores, strict=True)]
+            features = features if smooth else [LINE * own for own in responses]
         constant = [np.ones((1, self.count)), np.zeros((1, self.count))]
         every = [*features, *constant, *responses]
         stacked = np.concatenate(every)
@@ -260,7 +279,7 @@ class ColumnEvidence:
         ``together``: also with one function of all parents, which takes longest.
         """
         competing = self._competing(view, together)
-        offset = self.offset_of_odds(competing)
+        offset = self.offset_of_gains(competing)
         worth = [self._worth_trying(competing, own) for own in sets]
         found = {}
         for how in competing:
@@ -268,8 +287,16 @@ class ColumnEvidence:
             new = [own for own, tried in zip(sets, worth, strict=True) if how in tried and own not in known]
             if new:
                 known |= zip(new, self.evidence(how, new).tolist(), strict=True)
-            found[how.name] = np.array([known.get(own, -np.inf) for own in sets]) + (offset if how.odds else 0.0)
+            heights = np.array([known.get(own, -np.inf) for own in sets])
+            found[how.name] = heights + (0.0 if how.has_distribution else offset)
         return found
+
+    def likeliest(self, parents: Set) -> Description:
+        """The description that the table makes the most probable, given the causes."""
+        competing = self._competing(EVERY, together=True)
+        heights = np.concatenate(list(self.by_description([parents]).values()))
+        with np.errstate(divide="ignore"):
+            return competing[int(np.argmax(heights + np.log(self._shares(competing, parents))))]
 
     def _competing(self, view: View, together: bool) -> list[Description]:
         return [how for how in descriptions_of(self.own.kind, view) if together or not how.together]
@@ -299,10 +326,12 @@ class ColumnEvidence:
 
     def evidence(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description."""
+        if how.has_distribution:
+            return np.minimum(self.density(how, sets) + self._gain_by_values, self._most)
+        alone = self._without_causes(descriptions_of(self.own.kind)) + self._gain_by_values
         if how.odds:
-            gains = np.array([self.odds.gain(parents, how.smooth) for parents in sets])
-            return self._without_causes(descriptions_of(self.own.kind)) + self._gain_by_values + gains
-        return np.minimum(self.density(how, sets) + self._gain_by_values, self._most)
+            return alone + np.array([self.odds.gain(parents, how.smooth) for parents in sets])
+        return np.minimum(alone + self.density(how, sets) - self.density(how, [()]), self._most)
 
     def density(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description, values that many rows share taken as any others."""
@@ -312,23 +341,23 @@ class ColumnEvidence:
             if how.together:
                 found[some] = [self._together(parents) for parents in chosen]
             elif self.own.is_number and how.is_closed:
-                found[some] = self._closed(how.smooth, self.alpha(how.smooth, chosen), chosen)
+                found[some] = self._closed(how, chosen)
             else:
                 # Probabilities of labels are at most one, whatever the approximation says.
                 evidence = self.fitted(how, chosen)[1].log_evidence
                 found[some] = evidence if self.own.is_number else np.minimum(evidence, 0.0)
         return found
 
-    def offset_of_odds(self, competing: Sequence[Description]) -> float:
-        """What odds of values gain or lose beside some descriptions: odds say what causes explain, and all else of the
-        column is as these descriptions have it."""
-        if not any(how.odds for how in competing) or all(how.odds for how in competing):
+    def offset_of_gains(self, competing: Sequence[Description]) -> float:
+        """What descriptions without a distribution gain or lose beside some others: they say what causes explain, and
+        all else of the column is as these others have it."""
+        if len({how.has_distribution for how in competing}) < 2:
             return 0.0
         return self._without_causes(competing) - self._without_causes(descriptions_of(self.own.kind))
 
     def _without_causes(self, competing: Sequence[Description]) -> float:
         """The log evidence of the column without causes, by the densities or probabilities among some descriptions."""
-        plain = [how for how in competing if not (how.odds or how.together)]
+        plain = [how for how in competing if how.has_distribution and not how.together]
         self._alone |= {how: float(self.density(how, [()])[0]) for how in plain if how not in self._alone}
         every = np.array([[self._alone[how]] for how in plain])
         return float(log_mean(every, shares_of(plain, 0.0)[:, None])[0])
@@ -355,7 +384,7 @@ class ColumnEvidence:
         found = np.empty(len(sets))
         for some in self._batches(how, sets):
             chosen = [sets[place] for place in some]
-            found[some] = self._closed(smooth, self.alpha(smooth, chosen), chosen)
+            found[some] = self._closed(how, chosen)
         return found
 
     def _batches(self, how: Description, sets: Sequence[Set]) -> Iterator[list[int]]:
@@ -378,9 +407,8 @@ class ColumnEvidence:
         columns = self.rows.columns
         return np.array([0.5 * (3 + sum(columns[parent].is_number for parent in parents)) for parents in sets])
 
-    def _explaining(self, smooth: bool, sets: Sequence[Set]) -> np.ndarray:
+    def _explaining(self, products: _Products, sets: Sequence[Set]) -> np.ndarray:
         """Where the intercept and the features of each set stand (s, 1 + p) in the products."""
-        products = self.rows.products(smooth)
         width = padded(max(sum(products.features[k].size for k in own) for own in sets))
         chosen = np.full((len(sets), 1 + width), products.zeros)
         chosen[:, 0] = products.ones
@@ -389,15 +417,16 @@ class ColumnEvidence:
             chosen[place, 1 : 1 + found.size] = found
         return chosen
 
-    def _closed(self, smooth: bool, alpha: np.ndarray, sets: Sequence[Set]) -> np.ndarray:
+    def _closed(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """Normal noise of constant spread, weights and variance integrated out; labels add up over their numbers."""
-        matrix, _, _, _, responses = self.rows.products(smooth)
-        chosen, explained = self._explaining(smooth, sets), responses[self.target]
+        products = self.rows.products(how.smooth, ranks=how.ranks)
+        matrix, explained, alpha = products.matrix, products.responses[self.target], self.alpha(how.smooth, sets)
+        chosen = self._explaining(products, sets)
         factor = np.linalg.cholesky(matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1]))
         half = np.linalg.solve(factor, matrix[chosen[:, :, None], explained])
         left = matrix[explained, explained] - (half**2).sum(axis=1)
         log_det = 2 * np.log(np.einsum("sii->si", factor)).sum(axis=1)
-        beta, n = SMOOTH_BETA if smooth else STRAIGHT_BETA, self.rows.count
+        beta, n = SMOOTH_BETA if how.smooth else STRAIGHT_BETA, self.rows.count
         constant = alpha * np.log(beta) - gammaln(alpha) + gammaln(alpha + n / 2) - 0.5 * n * np.log(2 * np.pi)
         fit = (alpha + n / 2) * np.log(beta + np.maximum(left, 1e-12).T / 2)
         return np.asarray((constant - 0.5 * log_det - fit).sum(axis=0))
@@ -409,8 +438,9 @@ class ColumnEvidence:
 
     def _ridge(self, smooth: bool, sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray]:
         """Of a number: weights (s, 1 + p) in units of the noise, the intercept first, and the log of its scale (s,)."""
-        matrix, _, _, _, responses = self.rows.products(smooth)
-        chosen, explained = self._explaining(smooth, sets), int(responses[self.target][0])
+        products = self.rows.products(smooth)
+        matrix, explained = products.matrix, int(products.responses[self.target][0])
+        chosen = self._explaining(products, sets)
         inner = matrix[chosen[:, :, None], chosen[:, None, :]] + np.eye(chosen.shape[1])
         outer = matrix[chosen, explained]
         weights = np.linalg.solve(inner, outer[..., None])[..., 0]

@@ -427,8 +427,8 @@ class MixedNode:
         own = tuple(range(1, len(columns)))
         found: list[tuple[float, str, Callable[[], _Posterior]]] = []
         for how in descriptions_of(columns[0].kind):
-            if how.odds:
-                continue  # what is predicted and drawn is a distribution of values, not of groups
+            if not how.has_distribution:
+                continue  # what is predicted and drawn is a distribution of values
             if how.together:
                 found += _together(how, columns, evidence)
             elif columns[0].is_number and how.is_closed:
