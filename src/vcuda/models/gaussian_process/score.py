@@ -35,18 +35,20 @@ KERNEL_ROWS = 4000
 
 
 def _kernel_features(column: np.ndarray, length_scale: float) -> np.ndarray:
-    """Return orthogonal features (n, r), largest first, whose products are the kernel of a column.
+    """Return orthogonal features (n, r), largest first, whose products are the kernel of a column (n,) or of points
+    (n, k).
 
     Pivoted Cholesky of exp(-(x - x')² / (2 length_scale²)): about 15 features for normal columns, one for
     each value of a column with few values, and one more for each distant outlier.
     """
-    scaled = column / length_scale
-    missing = np.ones(scaled.size)
-    factor = np.empty((scaled.size, 16))
+    scaled = column.reshape(len(column), -1) / length_scale
+    rows = len(scaled)
+    missing = np.ones(rows)
+    factor = np.empty((rows, 16))
     rank = 0
-    while missing.sum() > COLUMN_BUDGET * scaled.size and rank < scaled.size:
+    while missing.sum() > COLUMN_BUDGET * rows and rank < rows:
         pivot = int(np.argmax(missing))
-        kernel = np.exp(-0.5 * (scaled - scaled[pivot]) ** 2)
+        kernel = np.exp(-0.5 * ((scaled - scaled[pivot]) ** 2).sum(axis=1))
         if rank == factor.shape[1]:
             factor = np.concatenate([factor, np.empty_like(factor)], axis=1)
         new = (kernel - factor[:, :rank] @ factor[pivot, :rank]) / np.sqrt(missing[pivot])
@@ -232,13 +234,24 @@ class GaussianProcess(ScoreSpec):
                 f"full_parents must be at least 1 and margin at least 0, got {self.full_parents} and {self.margin}"
             )
 
-    def prepare(self, values: np.ndarray, *, scale: np.ndarray | None = None) -> GaussianProcessScore:
-        """Standardise a table (n, d) and find the features of each column's kernel."""
+    def prepare(
+        self,
+        values: np.ndarray,
+        *,
+        scale: np.ndarray | None = None,
+        points: Sequence[np.ndarray] | None = None,
+    ) -> GaussianProcessScore:
+        """Standardise a table (n, d) and find the features of each column's kernel.
+
+        ``points`` say where rows lie by a column as a cause, (n, k) for each, if it is no number.
+        """
         centred, units = centred_columns(values, scale)
         columns = centred / units
         return GaussianProcessScore(
             columns=columns,
-            features=tuple(_kernel_features(column, self.length_scale) for column in columns.T),
+            features=tuple(
+                _kernel_features(column, self.length_scale) for column in (columns.T if points is None else points)
+            ),
             noise=NoiseIntegrated(len(columns), self.noise_shape, self.noise_scale),
             amplitudes=self.amplitudes,
             length_scale=self.length_scale,

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from vcuda.data.kinds import grid_step
-from vcuda.models.mixed.features import Features, LabelFeatures, Line, NumberFeatures
+from vcuda.models.mixed.features import LINE, Features, LabelFeatures, Line, NumberFeatures
 from vcuda.models.mixed.odds import Groups, cuts_of
 from vcuda.models.mixed.ranks import normal_scores
 
@@ -113,6 +113,14 @@ class Column:
         if self.kind == "count":
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
+
+    def points(self, values: np.ndarray) -> np.ndarray:
+        """Where rows lie by their values (n,), for a kernel, (n, k): the mean squared distance of two rows is two, and
+        one label lies as far from another as any."""
+        if self.kind not in ("yes/no", "label"):
+            return self.expand(values).straight.T / LINE
+        hit, shares = np.eye(self.levels.size), np.unique(self.values, return_counts=True)[1] / self.values.size
+        return hit[self.scaled(values).astype(np.int64)] / np.sqrt(1 - (shares**2).sum())
 
     def log_width(self, values: np.ndarray) -> float:
         """The log of the width of the cells of the grid around values (n,), in the units of the likelihood, summed."""

@@ -52,7 +52,7 @@ class Description:
     """One way to describe a column given its parents.
 
     ``smooth``: by curves, otherwise by lines. ``shape``: noise of any shape. ``spread``: depends on the parents.
-    ``together``: one function of all parents, which must be numbers. ``size``: counts vary more than Poisson ones.
+    ``together``: one function of all parents. ``size``: counts vary more than Poisson ones.
     ``odds``: causes change the odds of the column's values. ``ranks``: they move it on the scale of its ranks, by
     curves, or by lines on the scale of theirs, so that cause and effect can change places.
     """
@@ -230,12 +230,13 @@ class Rows:
         return _Products(stacked @ stacked.T, places[:width], ones, zeros, places[width + 2 :])
 
     @cached_property
-    def process(self) -> tuple[LocalScore, dict[int, int]]:
-        """A Gaussian process on the numbers, which fits a set once for all columns; and where each number stands."""
-        numbers = [k for k, column in enumerate(self.columns) if column.is_number]
-        values = np.stack([self.scaled[k] for k in numbers], axis=1)
-        score = GaussianProcess().prepare(values, scale=np.ones(len(numbers)))
-        return cached(score), {k: place for place, k in enumerate(numbers)}
+    def process(self) -> LocalScore:
+        """A Gaussian process of causes of any kind, which fits a set once for all numbers."""
+        nothing = np.zeros(self.count)
+        numbers = [own if column.is_number else nothing for own, column in zip(self.scaled, self.columns, strict=True)]
+        points = [column.points(self.values[:, k]) for k, column in enumerate(self.columns)]
+        scale = np.ones(len(self.columns))
+        return cached(GaussianProcess().prepare(np.stack(numbers, axis=1), scale=scale, points=points))
 
 
 class ColumnEvidence:
@@ -314,8 +315,7 @@ class ColumnEvidence:
     def _worth_trying(self, competing: Sequence[Description], parents: Set) -> list[Description]:
         """The descriptions that may count: on a part of the rows those that came near the best on all rows."""
         counted = [how for how, share in zip(competing, self._shares(competing, parents), strict=True) if share > 0]
-        numbers = all(self.rows.columns[parent].is_number for parent in parents)
-        if not (self.rows.are_shared and numbers and len(parents) > 1):
+        if not (self.rows.are_shared and len(parents) > 1):
             counted = [how for how in counted if not how.together]
         if self.before is None:
             return counted
@@ -432,9 +432,8 @@ class ColumnEvidence:
         return np.asarray((constant - 0.5 * log_det - fit).sum(axis=0))
 
     def _together(self, parents: Set) -> float:
-        """A Gaussian process of all parents, two or more numbers."""
-        score, places = self.rows.process
-        return score.score(places[self.target], [places[parent] for parent in parents])
+        """A Gaussian process of two parents or more."""
+        return self.rows.process.score(self.target, parents)
 
     def _ridge(self, smooth: bool, sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray]:
         """Of a number: weights (s, 1 + p) in units of the noise, the intercept first, and the log of its scale (s,)."""

@@ -137,7 +137,7 @@ class _Closed:
 
 @dataclass(frozen=True, eq=False)
 class _Together:
-    """A number as one function of all parents, which are numbers: a Gaussian process in units less ``shift``."""
+    """A number as one function of all parents: a Gaussian process of their points, less ``shift``."""
 
     columns: tuple[Column, ...]
     shift: np.ndarray
@@ -145,8 +145,8 @@ class _Together:
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         """Parents (n, k) in the units of the process."""
-        scaled = [column.scaled(values[:, place]) for place, column in enumerate(self.columns)]
-        return np.stack(scaled, axis=1) - self.shift[1:]
+        points = [column.points(values[:, place]) for place, column in enumerate(self.columns)]
+        return np.concatenate(points, axis=1) - self.shift[1:]
 
     def _rows(self, inputs: Inputs, y: np.ndarray) -> np.ndarray:
         return np.concatenate([(y - self.shift[0])[:, None], self._scaled(inputs.values)], axis=1)
@@ -163,7 +163,7 @@ class _Together:
     @cached_property
     def _features(self) -> FeatureNode:
         """All draws share the factorised kernel, which costs far more than a draw."""
-        return self.process.node(0, np.arange(1, len(self.columns) + 1))
+        return self.process.node(0, np.arange(1, self.shift.size))
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
         drawn = self._features.draw(rng, None)
@@ -511,15 +511,17 @@ class MixedNode:
 def _together(
     how: Description, columns: Sequence[Column], evidence: ColumnEvidence
 ) -> list[tuple[float, str, Callable[[], _Posterior]]]:
-    """The Gaussian process of two or more parents that are all numbers; nothing for others."""
-    if len(columns) < 3 or not all(column.is_number for column in columns):
+    """The Gaussian process of two parents or more; nothing for fewer."""
+    if len(columns) < 3:
         return []
-    values = np.stack(evidence.rows.scaled, axis=1)
-    score = GaussianProcess().prepare(values, scale=np.ones(len(columns)))
-    log_evidence = score.score(0, list(range(1, len(columns))))
 
     def posterior() -> _Posterior:
-        process = score.predictive_in(Scaling(np.zeros(len(columns)), np.ones(len(columns))))
+        own, rows = evidence.rows.scaled[0], evidence.rows.values
+        points = [column.points(rows[:, place]) for place, column in enumerate(columns[1:], start=1)]
+        values = np.concatenate([own[:, None], *points], axis=1)
+        width = values.shape[1]
+        score = GaussianProcess().prepare(values, scale=np.ones(width))
+        process = score.predictive_in(Scaling(np.zeros(width), np.ones(width)))
         return _Together(tuple(columns[1:]), values.mean(axis=0), process)
 
-    return [(log_evidence, how.name, posterior)]
+    return [(float(evidence.density(how, [tuple(range(1, len(columns)))])[0]), how.name, posterior)]
