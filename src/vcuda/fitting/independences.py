@@ -55,5 +55,5 @@ def by_ranks(table: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     values, kinds = table.values.copy(), [str(kind) for kind in table.kinds]
     for k, kind in enumerate(kinds):
         if kind in ("number", "count"):
-            values[:, k], kinds[k] = normal_scores(values[:, k], values[:, k]), "number"
+            values[:, k], kinds[k] = normal_scores(values[:, k]), "number"
     return values, tuple(kinds)

@@ -216,7 +216,7 @@ def fit_prepared(request: Request, prepared: Prepared, spec: Mixed, engine: Any)
     names = np.array(prepared.table.names, dtype=object)[prepared.logarithm].tolist()
     if names:
         sentences.append(f"The logarithm of {listed(names)} was taken: the rows are described better by it.")
-    sentences += _noise_sentences(prepared)
+    sentences += _noise_sentences(prepared, np.asarray(outcome.graph_posterior.edge_probabilities()))
     if request.parts == 1:
         sentences.append(f"Causes were learned from a random part of {len(rows[0]):,} rows.")
     elif request.parts:
@@ -463,15 +463,18 @@ def _by_shape(names: Sequence[str], outcome: Outcome, independences: np.ndarray)
     return [[names[i], names[j]] for i, j in np.argwhere(joined & is_open & (found >= LEANING * (found + found.T)))]
 
 
-def _noise_sentences(prepared: Prepared) -> list[str]:
-    """Which columns have which noise, as the best set of each has it on all rows."""
+def _noise_sentences(prepared: Prepared, likely: np.ndarray) -> list[str]:
+    """Which columns have which noise, given the causes that are more likely (d, d) than not."""
     by_noise: dict[str, list[str]] = {}
     by_odds, by_ranks = list[str](), list[str]()
     for target, evidence in enumerate(prepared.tabulation.evidences):
         if not evidence.own.is_number:
             continue
         name, scores = prepared.table.names[target], prepared.score.scores[target]
-        how = evidence.likeliest(max(prepared.tabulation.sets[target].fitted, key=lambda own: scores[own]))
+        causes = set(np.flatnonzero(likely[:, target] >= 0.5).tolist())
+        fitted = prepared.tabulation.sets[target].fitted
+        among = [own for own in fitted if causes.issuperset(own)] or [min(fitted, key=len)]
+        how = evidence.likeliest(max(among, key=scores.__getitem__))
         if not how.has_distribution:
             (by_odds if how.odds else by_ranks).append(name)
             continue

@@ -12,7 +12,7 @@ import numpy as np
 from vcuda.data.kinds import grid_step
 from vcuda.models.mixed.features import LINE, Features, LabelFeatures, Line, NumberFeatures
 from vcuda.models.mixed.odds import Groups, cuts_of
-from vcuda.models.mixed.ranks import normal_scores
+from vcuda.models.mixed.ranks import Bend
 
 # A number has steps where so large a share of the rows has one value.
 SHARE_OF_STEP = 0.1
@@ -104,15 +104,20 @@ class Column:
         width = np.minimum(self.step / np.exp(values), 1.0) if self.logarithm else self.step
         return self.scaled(values + width * rng.uniform(-0.5, 0.5, values.size))
 
-    def by_ranks(self, values: np.ndarray) -> np.ndarray | None:
-        """Numbers or counts (n,) as normal scores of their ranks; None of a column that is coded."""
-        return None if self.levels.size else normal_scores(values, self.values)
+    @cached_property
+    def bend(self) -> Bend:
+        """From the normal scores of its ranks to its values, and back."""
+        return Bend.of(self.values)
 
     def expand(self, values: np.ndarray) -> Features:
         """The features of values (n,)."""
         if self.kind == "count":
             return self.features.expand(np.sqrt(values))
         return self.features.expand(values if self.is_number else self.scaled(values))
+
+    def straight_by_ranks(self, values: np.ndarray) -> np.ndarray:
+        """The features of a straight description (p, n), numbers and counts on the scale of their ranks."""
+        return self.expand(values).straight if self.levels.size else LINE * self.bend.unbent(values)[None]
 
     def points(self, values: np.ndarray) -> np.ndarray:
         """Where rows lie by their values (n,), for a kernel, (n, k): the mean squared distance of two rows is two, and

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -126,14 +126,17 @@ def descriptions_of(kind: str, view: View = EVERY) -> tuple[Description, ...]:
     return (*plain, *ODDS) if view.odds and kind in ("number", "count", "ordered") else plain
 
 
-def shares_of(competing: Sequence[Description], of_odds: float) -> np.ndarray:
+@lru_cache(maxsize=256)
+def shares_of(competing: tuple[Description, ...], of_odds: float) -> np.ndarray:
     """How plausible descriptions (h,) are before the table is seen, given the share of those by odds, if there are any
     others."""
     odds, ranks = np.array([how.odds for how in competing]), np.array([how.ranks for how in competing])
     by_odds = of_odds if odds.any() and not odds.all() else float(odds.all())
     by_ranks = SHARE_OF_RANKS * (1 - by_odds) if ranks.any() else 0.0
     groups = (odds, by_odds), (ranks, by_ranks), (~(odds | ranks), 1 - by_odds - by_ranks)
-    return np.asarray(sum(share / max(group.sum(), 1) * group for group, share in groups))
+    found = np.asarray(sum(share / max(group.sum(), 1) * group for group, share in groups))
+    found.flags.writeable = False  # many share it
+    return found
 
 
 def log_mean(every: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -191,8 +194,13 @@ class Rows:
         self._features = {False: [one.straight for one in expanded], True: [one.smooth for one in expanded]}
         self._products: dict[tuple[bool, bool], _Products] = {}
 
-    def features(self, smooth: bool) -> list[np.ndarray]:
-        return self._features[smooth]
+    def features(self, smooth: bool, *, ranks: bool = False) -> list[np.ndarray]:
+        """Of each column as a cause; what is straight is so on the scale of ``ranks`` if asked."""
+        return self._straight_by_ranks if ranks and not smooth else self._features[smooth]
+
+    @cached_property
+    def _straight_by_ranks(self) -> list[np.ndarray]:
+        return [column.straight_by_ranks(self.values[:, k]) for k, column in enumerate(self.columns)]
 
     @cached_property
     def _stacked(self) -> dict[bool, tuple[np.ndarray, list[np.ndarray]]]:
@@ -215,11 +223,8 @@ class Rows:
 
     def _multiplied(self, smooth: bool, ranks: bool) -> _Products:
         # Every column in units of its standard deviation, labels by one uncorrelated number for each but the last.
-        features, responses = self._features[smooth], [straight / LINE for straight in self._features[False]]
-        if ranks:
-            scores = [column.by_ranks(self.values[:, k]) for k, column in enumerate(self.columns)]
-            responses = [own if z is None else z[None] for own, z in zip(responses, scores, strict=True)]
-            features = features if smooth else [LINE * own for own in responses]
+        features = self.features(smooth, ranks=ranks)
+        responses = [straight / LINE for straight in self.features(False, ranks=ranks)]
         constant = [np.ones((1, self.count)), np.zeros((1, self.count))]
         every = [*features, *constant, *responses]
         stacked = np.concatenate(every)
@@ -299,10 +304,11 @@ class ColumnEvidence:
         with np.errstate(divide="ignore"):
             return competing[int(np.argmax(heights + np.log(self._shares(competing, parents))))]
 
-    def _competing(self, view: View, together: bool) -> list[Description]:
-        return [how for how in descriptions_of(self.own.kind, view) if together or not how.together]
+    def _competing(self, view: View, together: bool) -> tuple[Description, ...]:
+        every = descriptions_of(self.own.kind, view)
+        return every if together else tuple(how for how in every if not how.together)
 
-    def _shares(self, competing: Sequence[Description], parents: Set) -> np.ndarray:
+    def _shares(self, competing: tuple[Description, ...], parents: Set) -> np.ndarray:
         return shares_of(competing, self.share_of_odds(parents))
 
     def share_of_odds(self, parents: Set) -> float:
@@ -312,7 +318,7 @@ class ColumnEvidence:
             return 1.0
         return 0.5 if any(self.rows.columns[k].has_steps for k in (self.target, *parents)) else 0.0
 
-    def _worth_trying(self, competing: Sequence[Description], parents: Set) -> list[Description]:
+    def _worth_trying(self, competing: tuple[Description, ...], parents: Set) -> list[Description]:
         """The descriptions that may count: on a part of the rows those that came near the best on all rows."""
         counted = [how for how, share in zip(competing, self._shares(competing, parents), strict=True) if share > 0]
         if not (self.rows.are_shared and len(parents) > 1):
@@ -328,10 +334,14 @@ class ColumnEvidence:
         """The log evidence (s,) of sets by one description."""
         if how.has_distribution:
             return np.minimum(self.density(how, sets) + self._gain_by_values, self._most)
-        alone = self._without_causes(descriptions_of(self.own.kind)) + self._gain_by_values
+        alone = self.alone + self._gain_by_values
         if how.odds:
             return alone + np.array([self.odds.gain(parents, how.smooth) for parents in sets])
-        return np.minimum(alone + self.density(how, sets) - self.density(how, [()]), self._most)
+        return np.minimum(alone + self.gain_by_ranks(how, sets), self._most)
+
+    def gain_by_ranks(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
+        """What sets explain of the ranks of the column (s,), in nats."""
+        return self.density(how, sets) - self.density(how, [()])
 
     def density(self, how: Description, sets: Sequence[Set]) -> np.ndarray:
         """The log evidence (s,) of sets by one description, values that many rows share taken as any others."""
@@ -353,11 +363,16 @@ class ColumnEvidence:
         all else of the column is as these others have it."""
         if len({how.has_distribution for how in competing}) < 2:
             return 0.0
-        return self._without_causes(competing) - self._without_causes(descriptions_of(self.own.kind))
+        return self._without_causes(competing) - self.alone
+
+    @property
+    def alone(self) -> float:
+        """The log evidence of the column without causes, by all densities or probabilities."""
+        return self._without_causes(descriptions_of(self.own.kind))
 
     def _without_causes(self, competing: Sequence[Description]) -> float:
         """The log evidence of the column without causes, by the densities or probabilities among some descriptions."""
-        plain = [how for how in competing if how.has_distribution and not how.together]
+        plain = tuple(how for how in competing if how.has_distribution and not how.together)
         self._alone |= {how: float(self.density(how, [()])[0]) for how in plain if how not in self._alone}
         every = np.array([[self._alone[how]] for how in plain])
         return float(log_mean(every, shares_of(plain, 0.0)[:, None])[0])
@@ -376,7 +391,7 @@ class ColumnEvidence:
         if not np.isfinite(self._most):
             return 0.0
         by_values = log_evidence_of_values(self.rows.values[:, self.target]) + self._most
-        return max(by_values - self._without_causes(descriptions_of(self.own.kind)), 0.0)
+        return max(by_values - self.alone, 0.0)
 
     def cheap(self, sets: Sequence[Set], *, smooth: bool = True) -> np.ndarray:
         """A score (s,) that needs products of features alone: normal regressions of the column, whatever its kind."""

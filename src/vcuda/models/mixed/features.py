@@ -38,6 +38,9 @@ class Line(NamedTuple):
     def apply(self, values: np.ndarray) -> np.ndarray:
         return np.asarray((values - self.centre) / self.scale)
 
+    def undo(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(self.centre + self.scale * values)
+
 
 @dataclass(frozen=True, eq=False)
 class NumberFeatures:

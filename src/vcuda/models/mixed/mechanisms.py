@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import betainc, log_ndtr, nbdtrik, ndtr, ndtri, pdtr, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
+from vcuda.models.mixed.ranks import Bend
 
 # Of parents (n, k): location and scale of every row, both (n,).
 LocationAndScale = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -143,6 +144,45 @@ class NumberMechanism:
         return self.noise.quantile(rng.random(rows))
 
 
+@dataclass(frozen=True, eq=False)
+class BentMechanism:
+    """A number that an increasing function bent: location and scale of its normal scores, and normal noise."""
+
+    location_and_scale: LocationAndScale
+    bend: Bend
+    bounds: Bounds
+    logarithm: bool = False
+    slopes: None = None
+    levels: None = None
+
+    noise_is_identified = True
+
+    def expected(self, inputs: np.ndarray) -> np.ndarray:
+        """The expected value (n,) in the user's units, of values that end at the bounds."""
+        location, scale = self.location_and_scale(inputs)
+        total = np.zeros_like(location)
+        for point in ndtri(QUANTILES).tolist():
+            values = np.clip(self.bend.bent(location + scale * point), *self.bounds)
+            total += np.exp(values) if self.logarithm else values
+        return total / QUANTILES.size
+
+    def simulate(self, inputs: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        kept = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
+        return np.clip(self.with_noise(inputs, ndtri(kept)), *self.bounds)
+
+    def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The noise (n,) of the values (n,), in units of its scale."""
+        location, scale = self.location_and_scale(inputs)
+        return (self.bend.unbent(values) - location) / scale
+
+    def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        location, scale = self.location_and_scale(inputs)
+        return self.bend.bent(location + scale * noise)
+
+    def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        return rng.standard_normal(rows)
+
+
 class _ByQuantile:
     """The noise of a column with steps is a quantile, of which a value leaves an interval; one of it is drawn."""
 
@@ -224,4 +264,4 @@ class CodedMechanism(_ByQuantile):
         return ends[rows, place], ends[rows, place + 1]
 
 
-MixedMechanism = NumberMechanism | CountMechanism | CodedMechanism
+MixedMechanism = NumberMechanism | BentMechanism | CountMechanism | CodedMechanism

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import betainc, logsumexp, ndtr, pdtr, pdtrc
+from scipy.special import betainc, logsumexp, ndtr, ndtri, pdtr, pdtrc
 
 from vcuda.data.scaling import Scaling
 from vcuda.models.gaussian_process import GaussianProcess, GaussianProcessPredictive
@@ -30,8 +30,11 @@ from vcuda.models.mixed.evidence import (
     Set,
     descriptions_of,
     prior_precision,
+    shares_of,
 )
 from vcuda.models.mixed.mechanisms import (
+    QUANTILES,
+    BentMechanism,
     Bounds,
     CodedMechanism,
     CountMechanism,
@@ -55,6 +58,7 @@ TOLERATED = 1.0
 # How far along a direction the posterior is looked at, in units of a normal draw.
 RADII = np.array([0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.7])
 LEAST_CHANCE = 1e-300
+LOG_ROOT = 0.5 * np.log(2 * np.pi)
 # Draws, levels and rows that are evaluated at once.
 CHUNK = 4_000_000
 
@@ -63,13 +67,17 @@ class Inputs:
     """New parents (n, k) in the units of the score, as the features that a description takes."""
 
     def __init__(self, columns: Sequence[Column], values: np.ndarray) -> None:
-        self.values = values
+        self.values, self._columns = values, columns
         self._expanded = [column.expand(values[:, place]) for place, column in enumerate(columns)]
 
-    def design(self, smooth: bool) -> np.ndarray:
-        """Features (1 + p, n), a row of ones first."""
+    def design(self, smooth: bool, *, ranks: bool = False) -> np.ndarray:
+        """Features (1 + p, n), a row of ones first; what is straight is so on the scale of ``ranks`` if asked."""
         ones = np.ones((1, len(self.values)))
-        return np.concatenate([ones, *(one.smooth if smooth else one.straight for one in self._expanded)])
+        if ranks and not smooth:
+            parts = [column.straight_by_ranks(self.values[:, k]) for k, column in enumerate(self._columns)]
+        else:
+            parts = [one.smooth if smooth else one.straight for one in self._expanded]
+        return np.concatenate([ones, *parts])
 
     def predictors(self, smooth: bool, weights: np.ndarray) -> np.ndarray:
         """The predictors (B, q, n) of weights (B, q, w); those behind the features belong to zeros."""
@@ -93,10 +101,10 @@ class _Posterior(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Closed:
-    """A number with normal noise of constant spread: weights normal around ``mean`` with covariance v (L L')^-1, v
-    inverse gamma (``alpha``, ``beta``)."""
+    """A number, or its normal scores, with normal noise of constant spread: weights normal around ``mean`` with
+    covariance v (L L')^-1, v inverse gamma (``alpha``, ``beta``)."""
 
-    smooth: bool
+    how: Description
     factor: np.ndarray
     mean: np.ndarray
     alpha: float
@@ -104,35 +112,72 @@ class _Closed:
 
     @classmethod
     def of(cls, how: Description, evidence: ColumnEvidence, own: Set) -> _Closed:
-        features = evidence.rows.features(how.smooth)
+        features = evidence.rows.features(how.smooth, ranks=how.ranks)
         design = np.concatenate([np.ones((1, evidence.rows.count)), *(features[parent] for parent in own)])
+        y = evidence.own.bend.unbent(evidence.rows.values[:, evidence.target]) if how.ranks else evidence.y
         factor = np.linalg.cholesky(design @ design.T + np.eye(len(design)))
-        half = np.linalg.solve(factor, design @ evidence.y)
-        left = max(float(evidence.y @ evidence.y - half @ half), 1e-12)
+        half = np.linalg.solve(factor, design @ y)
+        left = max(float(y @ y - half @ half), 1e-12)
         beta = (SMOOTH_BETA if how.smooth else STRAIGHT_BETA) + 0.5 * left
         alpha = float(evidence.alpha(how.smooth, [own])[0]) + 0.5 * evidence.rows.count
-        return cls(how.smooth, factor, np.linalg.solve(factor.T, half), alpha, beta)
+        return cls(how, factor, np.linalg.solve(factor.T, half), alpha, beta)
+
+    def mean_and_spread(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """The mean of new rows (n,), and their squared scale."""
+        design = inputs.design(self.how.smooth, ranks=self.how.ranks)
+        spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
+        return self.mean @ design, self.beta / self.alpha * spread
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
-        design = inputs.design(self.smooth)
-        mean = self.mean @ design
-        spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
-        return Predicted(mean, log_student((y - mean) ** 2, self.beta / self.alpha * spread, 2 * self.alpha))
+        mean, spread = self.mean_and_spread(inputs)
+        return Predicted(mean, log_student((y - mean) ** 2, spread, 2 * self.alpha))
 
     def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
-        design = inputs.design(self.smooth)
-        spread = 1.0 + (np.linalg.solve(self.factor, design) ** 2).sum(axis=0)
-        return student_tails(y - self.mean @ design, self.beta / self.alpha * spread, 2 * self.alpha)
+        mean, spread = self.mean_and_spread(inputs)
+        return student_tails(y - mean, spread, 2 * self.alpha)
 
-    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+    def location_and_scale(self, rng: np.random.Generator, node: MixedNode) -> LocationAndScale:
+        """One draw."""
         noise = float(np.sqrt(self.beta / rng.gamma(self.alpha)))
         weights = self.mean + noise * np.linalg.solve(self.factor.T, rng.standard_normal(self.mean.size))
 
-        def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            location = weights @ node.inputs(values).design(self.smooth)
+        def drawn(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location = weights @ node.inputs(values).design(self.how.smooth, ranks=self.how.ranks)
             return location, np.full_like(location, noise)
 
-        return node.number(location_and_scale, Noise())
+        return drawn
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        return node.number(self.location_and_scale(rng, node), Noise())
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """A number whose normal scores are ``closed``; without causes it is as ``alone`` has it."""
+
+    closed: _Closed
+    column: Column
+    alone: MixedNode
+
+    def _scores(self, y: np.ndarray) -> np.ndarray:
+        assert self.column.line is not None
+        return self.column.bend.unbent(self.column.line.undo(y))
+
+    def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
+        assert self.column.line is not None
+        scores, without = self._scores(y), np.zeros((y.size, 0))
+        density = self.alone.predict(without, self.column.line.undo(y)).log_density - self.column.log_jacobian(1)
+        density += self.closed.predict(inputs, scores).log_density + 0.5 * scores**2 + LOG_ROOT
+        mean, spread = self.closed.mean_and_spread(inputs)
+        points = self.column.bend.bent(mean + np.sqrt(spread) * ndtri(QUANTILES)[:, None])
+        return Predicted(self.column.line.apply(points).mean(axis=0), density)
+
+    def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
+        return self.closed.tails(inputs, self._scores(y))
+
+    def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
+        drawn = self.closed.location_and_scale(rng, node)
+        return BentMechanism(drawn, self.column.bend, node.bounds, node.logarithm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,10 +471,19 @@ class MixedNode:
         evidence = ColumnEvidence(0, Rows(columns, values[free]))
         own = tuple(range(1, len(columns)))
         found: list[tuple[float, str, Callable[[], _Posterior]]] = []
-        for how in descriptions_of(columns[0].kind):
-            if not how.has_distribution:
-                continue  # what is predicted and drawn is a distribution of values
-            if how.together:
+
+        def ranked(how: Description) -> _Posterior:
+            alone = cls.of(columns[:1], values[:, :1], free=free, logarithm=logarithm, seed=seed)
+            return _Ranked(_Closed.of(how, evidence, own), columns[0], alone)
+
+        # What is predicted and drawn is a distribution of values, which odds of groups are not.
+        kind = columns[0].kind
+        every = tuple(how for how in descriptions_of(kind) if not how.odds and (own or not how.ranks))
+        for how in every:
+            if how.ranks:
+                height = evidence.alone + float(evidence.gain_by_ranks(how, [own])[0])
+                found.append((height, how.name, partial(ranked, how)))
+            elif how.together:
                 found += _together(how, columns, evidence)
             elif columns[0].is_number and how.is_closed:
                 closed = partial(_Closed.of, how, evidence, own)
@@ -437,10 +491,12 @@ class MixedNode:
             else:
                 likelihood, fitted = evidence.fitted(how, [own])
                 log_evidence = float(fitted.log_evidence[0])
-                laplace = _Laplace if columns[0].is_number or columns[0].kind == "count" else _CodedLaplace
+                laplace = _Laplace if columns[0].is_number or kind == "count" else _CodedLaplace
                 posterior = partial(laplace.of, how, evidence, own, likelihood, fitted, seed)
                 found.append((log_evidence if columns[0].is_number else min(log_evidence, 0.0), how.name, posterior))
-        weights = np.exp(np.array([one[0] for one in found]) - logsumexp([one[0] for one in found]))
+        shares = dict(zip((how.name for how in every), shares_of(every, 0.0), strict=True))
+        heights = np.array([height + np.log(shares[name]) for height, name, _ in found])
+        weights = np.exp(heights - logsumexp(heights))
         kept = np.flatnonzero(weights >= LEAST_WEIGHT)
         return cls(
             columns[0],
