@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 from scipy.stats import kstest, rankdata
 
 import vcuda
@@ -125,10 +125,12 @@ def test_a_bent_column_is_predicted_drawn_and_judged_as_such():
     assert np.sqrt(np.mean((found.mean - truth) ** 2)) < 0.06
     drawn = [node.draw(rng, None) for _ in range(20)]
     assert np.sqrt(np.mean((np.mean([one.expected(new) for one in drawn], axis=0) - truth) ** 2)) < 0.06
-    # Densities are those of the true model, and the quantiles of the rows are uniform.
-    back = np.arctanh(seen)
-    exact = -0.5 * ((back - location) / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi)) - np.log(1 - seen**2)
-    assert abs(np.mean(exact - found.log_density)) < 0.15
+    # What the causes tell of a row is what they tell under the true model, and the quantiles of the rows are uniform.
+    many = rng.normal(size=(4000, 2))
+    spread = (2 * np.sin(many[:, 0]) + many[:, 1] - np.arctanh(seen)[:, None]) / 0.5
+    told = -0.5 * ((location - np.arctanh(seen)) / 0.5) ** 2 - (logsumexp(-0.5 * spread**2, axis=1) - np.log(4000))
+    alone = predictive.node(0, np.zeros(0, dtype=np.int64)).predict(np.zeros((400, 0)), seen)
+    assert np.mean(found.log_density - alone.log_density) == pytest.approx(told.mean(), abs=0.1)
     assert kstest(node.tails(new, seen).below, "uniform").pvalue > 0.01
     # Noise that is read from a row gives the row back.
     kept = drawn[0].noise_of(new, seen, rng)
