@@ -15,7 +15,7 @@ from vcuda.data.dataset import Dataset
 from vcuda.models.mixed import MixedPredictive
 from vcuda.models.mixed.columns import columns_of
 from vcuda.models.mixed.evidence import EVERY, NUMBER, RANKS, ColumnEvidence, Rows, View
-from vcuda.models.mixed.ranks import Bend, normal_scores
+from vcuda.models.mixed.ranks import NormalScores, normal_scores
 
 BY_LINES, BY_CURVES = RANKS
 
@@ -42,11 +42,11 @@ def test_normal_scores_are_those_of_ranks():
     values = np.array([3.0, 1.0, 3.0, 7.0, 2.0])
     found = normal_scores(values)
     np.testing.assert_allclose(found, ndtri((rankdata(values) - 0.5) / 5))
-    bend = Bend.of(values)
-    np.testing.assert_allclose(bend.unbent(values), found)
+    scale = NormalScores.of(values)
+    np.testing.assert_allclose(scale.of_values(values), found)
     new = np.array([-2.0, 1.5, 6.0, 9.0])
-    np.testing.assert_allclose(bend.bent(bend.unbent(new)), new)
-    assert (np.diff(bend.unbent(new)) > 0).all()
+    np.testing.assert_allclose(scale.to_values(scale.of_values(new)), new)
+    assert (np.diff(scale.of_values(new)) > 0).all()
 
 
 def test_bending_changes_nothing_of_what_causes_explain():
@@ -128,9 +128,9 @@ def test_a_bent_column_is_predicted_drawn_and_judged_as_such():
     # What the causes tell of a row is what they tell under the true model, and the quantiles of the rows are uniform.
     many = rng.normal(size=(4000, 2))
     spread = (2 * np.sin(many[:, 0]) + many[:, 1] - np.arctanh(seen)[:, None]) / 0.5
-    told = -0.5 * ((location - np.arctanh(seen)) / 0.5) ** 2 - (logsumexp(-0.5 * spread**2, axis=1) - np.log(4000))
+    explained = -0.5 * ((location - np.arctanh(seen)) / 0.5) ** 2 - (logsumexp(-0.5 * spread**2, axis=1) - np.log(4000))
     alone = predictive.node(0, np.zeros(0, dtype=np.int64)).predict(np.zeros((400, 0)), seen)
-    assert np.mean(found.log_density - alone.log_density) == pytest.approx(told.mean(), abs=0.1)
+    assert np.mean(found.log_density - alone.log_density) == pytest.approx(explained.mean(), abs=0.1)
     assert kstest(node.tails(new, seen).below, "uniform").pvalue > 0.01
     # Noise that is read from a row gives the row back.
     kept = drawn[0].noise_of(new, seen, rng)

@@ -12,7 +12,7 @@ import numpy as np
 from vcuda.data.kinds import grid_step
 from vcuda.models.mixed.features import LINE, Features, LabelFeatures, Line, NumberFeatures
 from vcuda.models.mixed.odds import Groups, cuts_of
-from vcuda.models.mixed.ranks import Bend
+from vcuda.models.mixed.ranks import NormalScores
 
 # A number has steps where so large a share of the rows has one value.
 SHARE_OF_STEP = 0.1
@@ -105,9 +105,9 @@ class Column:
         return self.scaled(values + width * rng.uniform(-0.5, 0.5, values.size))
 
     @cached_property
-    def bend(self) -> Bend:
+    def normal_scores(self) -> NormalScores:
         """From the normal scores of its ranks to its values, and back."""
-        return Bend.of(self.values)
+        return NormalScores.of(self.values)
 
     def expand(self, values: np.ndarray) -> Features:
         """The features of values (n,)."""
@@ -117,7 +117,7 @@ class Column:
 
     def straight_by_ranks(self, values: np.ndarray) -> np.ndarray:
         """The features of a straight description (p, n), numbers and counts on the scale of their ranks."""
-        return self.expand(values).straight if self.levels.size else LINE * self.bend.unbent(values)[None]
+        return self.expand(values).straight if self.levels.size else LINE * self.normal_scores.of_values(values)[None]
 
     def points(self, values: np.ndarray) -> np.ndarray:
         """Where rows lie by their values (n,), for a kernel, (n, k): the mean squared distance of two rows is two, and

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import betainc, log_ndtr, nbdtrik, ndtr, ndtri, pdtr, pdtrik
 
 from vcuda.models.glm.likelihoods import Sieve
-from vcuda.models.mixed.ranks import Bend
+from vcuda.models.mixed.ranks import NormalScores
 
 # Of parents (n, k): location and scale of every row, both (n,).
 LocationAndScale = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -145,11 +145,12 @@ class NumberMechanism:
 
 
 @dataclass(frozen=True, eq=False)
-class BentMechanism:
-    """A number that an increasing function bent: location and scale of its normal scores, and normal noise."""
+class NormalScoreMechanism:
+    """A number by the normal scores of its ranks: their location and scale, functions of the parents, and normal
+    noise."""
 
     location_and_scale: LocationAndScale
-    bend: Bend
+    normal_scores: NormalScores
     bounds: Bounds
     logarithm: bool = False
     slopes: None = None
@@ -162,7 +163,7 @@ class BentMechanism:
         location, scale = self.location_and_scale(inputs)
         total = np.zeros_like(location)
         for point in ndtri(QUANTILES).tolist():
-            values = np.clip(self.bend.bent(location + scale * point), *self.bounds)
+            values = np.clip(self.normal_scores.to_values(location + scale * point), *self.bounds)
             total += np.exp(values) if self.logarithm else values
         return total / QUANTILES.size
 
@@ -173,11 +174,11 @@ class BentMechanism:
     def noise_of(self, inputs: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The noise (n,) of the values (n,), in units of its scale."""
         location, scale = self.location_and_scale(inputs)
-        return (self.bend.unbent(values) - location) / scale
+        return (self.normal_scores.of_values(values) - location) / scale
 
     def with_noise(self, inputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         location, scale = self.location_and_scale(inputs)
-        return self.bend.bent(location + scale * noise)
+        return self.normal_scores.to_values(location + scale * noise)
 
     def any_noise(self, rng: np.random.Generator, rows: int) -> np.ndarray:
         return rng.standard_normal(rows)
@@ -264,4 +265,4 @@ class CodedMechanism(_ByQuantile):
         return ends[rows, place], ends[rows, place + 1]
 
 
-MixedMechanism = NumberMechanism | BentMechanism | CountMechanism | CodedMechanism
+MixedMechanism = NumberMechanism | NormalScoreMechanism | CountMechanism | CodedMechanism

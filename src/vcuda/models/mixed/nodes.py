@@ -34,13 +34,13 @@ from vcuda.models.mixed.evidence import (
 )
 from vcuda.models.mixed.mechanisms import (
     QUANTILES,
-    BentMechanism,
     Bounds,
     CodedMechanism,
     CountMechanism,
     LocationAndScale,
     MixedMechanism,
     Noise,
+    NormalScoreMechanism,
     NumberMechanism,
 )
 from vcuda.models.prediction import Predicted, Tails, log_student, student_tails
@@ -114,7 +114,7 @@ class _Closed:
     def of(cls, how: Description, evidence: ColumnEvidence, own: Set) -> _Closed:
         features = evidence.rows.features(how.smooth, ranks=how.ranks)
         design = np.concatenate([np.ones((1, evidence.rows.count)), *(features[parent] for parent in own)])
-        y = evidence.own.bend.unbent(evidence.rows.values[:, evidence.target]) if how.ranks else evidence.y
+        y = evidence.own.normal_scores.of_values(evidence.rows.values[:, evidence.target]) if how.ranks else evidence.y
         factor = np.linalg.cholesky(design @ design.T + np.eye(len(design)))
         half = np.linalg.solve(factor, design @ y)
         left = max(float(y @ y - half @ half), 1e-12)
@@ -161,7 +161,7 @@ class _Ranked:
 
     def _scores(self, y: np.ndarray) -> np.ndarray:
         assert self.column.line is not None
-        return self.column.bend.unbent(self.column.line.undo(y))
+        return self.column.normal_scores.of_values(self.column.line.undo(y))
 
     def predict(self, inputs: Inputs, y: np.ndarray) -> Predicted:
         assert self.column.line is not None
@@ -169,7 +169,7 @@ class _Ranked:
         density = self.alone.predict(without, self.column.line.undo(y)).log_density - self.column.log_jacobian(1)
         density += self.closed.predict(inputs, scores).log_density + 0.5 * scores**2 + LOG_ROOT
         mean, spread = self.closed.mean_and_spread(inputs)
-        points = self.column.bend.bent(mean + np.sqrt(spread) * ndtri(QUANTILES)[:, None])
+        points = self.column.normal_scores.to_values(mean + np.sqrt(spread) * ndtri(QUANTILES)[:, None])
         return Predicted(self.column.line.apply(points).mean(axis=0), density)
 
     def tails(self, inputs: Inputs, y: np.ndarray) -> Tails:
@@ -177,7 +177,7 @@ class _Ranked:
 
     def draw(self, rng: np.random.Generator, node: MixedNode) -> MixedMechanism:
         drawn = self.closed.location_and_scale(rng, node)
-        return BentMechanism(drawn, self.column.bend, node.bounds, node.logarithm)
+        return NormalScoreMechanism(drawn, self.column.normal_scores, node.bounds, node.logarithm)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,15 +19,14 @@ def normal_scores(values: np.ndarray) -> np.ndarray:
     return np.asarray(ndtri((np.cumsum(rows) - rows / 2)[place] / values.size))
 
 
-class Bend(NamedTuple):
-    """How a column was bent: the normal scores (k,) of its different values (k,), both in order, and lines between
-    them."""
+class NormalScores(NamedTuple):
+    """The normal scores (k,) of the different values (k,) of a column, both in order, and lines between them."""
 
     values: np.ndarray
     scores: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Bend:
+    def of(cls, values: np.ndarray) -> NormalScores:
         """From a column (n,) that varies; beyond its ends it is a line to points that are far away."""
         present, first = np.unique(values, return_index=True)
         scores = normal_scores(values)[first]
@@ -42,10 +41,10 @@ class Bend(NamedTuple):
             np.concatenate([[low_score - FAR], scores, [high_score + FAR]]),
         )
 
-    def unbent(self, values: np.ndarray) -> np.ndarray:
+    def of_values(self, values: np.ndarray) -> np.ndarray:
         """The normal scores of values."""
         return np.interp(values, self.values, self.scores)
 
-    def bent(self, scores: np.ndarray) -> np.ndarray:
+    def to_values(self, scores: np.ndarray) -> np.ndarray:
         """The values that have these normal scores."""
         return np.interp(scores, self.scores, self.values)
