@@ -89,7 +89,7 @@ def test_a_scale_with_a_ceiling_is_described_by_ranks():
     c = np.tanh(2 * (np.sin(2 * a) + b + 0.3 * rng.normal(size=500)))
     ends = evidences(np.stack([a, b, c], axis=1))
     assert ends[2].likeliest((0, 1)) is BY_CURVES
-    # Nor is it less probable without causes than any other description has it.
+    # Without causes the column is as the densities have it on average.
     alone = {name: float(one[0]) for name, one in ends[2].by_description([()]).items()}
     assert alone[BY_CURVES.name] == pytest.approx(alone[BY_LINES.name])
     others = [alone[how.name] for how in NUMBER if not how.together]

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 # So many standard deviations: nothing lies further out.
 FAR = 40.0
-# Beyond the table a value goes on as steeply as it does over the last part of the rows.
+# Beyond the table a value goes on as steeply as it does over the last part of the different values.
 LAST_PART = 0.1
 
 
@@ -31,14 +31,11 @@ class NormalScores(NamedTuple):
         present, first = np.unique(values, return_index=True)
         scores = normal_scores(values)[first]
         last = max(1, int(LAST_PART * present.size))
-        ends = []
-        for end, inner in ((0, last), (-1, -1 - last)):
-            steepness = (present[end] - present[inner]) / (scores[end] - scores[inner])
-            ends.append((present[end], scores[end], steepness))
-        (low, low_score, low_slope), (high, high_score, high_slope) = ends
+        low_slope = (present[last] - present[0]) / (scores[last] - scores[0])
+        high_slope = (present[-1] - present[-1 - last]) / (scores[-1] - scores[-1 - last])
         return cls(
-            np.concatenate([[low - low_slope * FAR], present, [high + high_slope * FAR]]),
-            np.concatenate([[low_score - FAR], scores, [high_score + FAR]]),
+            np.concatenate([[present[0] - low_slope * FAR], present, [present[-1] + high_slope * FAR]]),
+            np.concatenate([[scores[0] - FAR], scores, [scores[-1] + FAR]]),
         )
 
     def of_values(self, values: np.ndarray) -> np.ndarray:
